@@ -1,0 +1,50 @@
+# Everything a contributor runs. Each target brings up .venv by itself; ARGS="..." is passed on.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PY := .venv/bin/python
+export PYTHON ARGS
+ARGS ?=
+
+.PHONY: help demo test lint format docs bench keys-soak chaos test-browser clean
+.PHONY: up-run up-test up-dev up-docs up-bench
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+demo: up-run ## talk to the pizza bot (ARGS='--say /order --say large' to do it from a script)
+	@$(PY) -m hitherto demo $(ARGS)
+
+test: up-test ## run the test suite (ARGS='tests/test_keys.py -k topic' for a part of it)
+	@$(PY) -m pytest $(ARGS)
+
+lint: up-dev ## ruff, mypy --strict and pyright; nothing is changed
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@$(PY) -m pyright
+
+format: up-dev ## let ruff format and sort what it can
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+docs: up-docs ## build the documentation into site/, warnings are errors
+	@$(PY) -m mkdocs build --strict --quiet $(ARGS)
+
+bench: up-bench ## measure hitherto beside its peers
+	@$(PY) -m benchmarks $(ARGS)
+
+keys-soak: up-test ## a million hostile key pairs, looking for one collision
+	@$(PY) -m tests.keys_soak $(ARGS)
+
+chaos: up-test ## kill, pause and cut workers and servers, then check the promise
+	@$(PY) -m tests.chaos $(ARGS)
+
+test-browser: up-test ## the page of the demo and the inspector, in a real browser
+	@$(PY) -m pytest tests/browser $(ARGS)
+
+clean: ## remove what the other targets made, .venv too
+	@rm -rf .venv build dist site artifacts .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+up-run up-test up-dev up-docs up-bench: up-%:
+	@tools/bootstrap $*
