@@ -12,15 +12,15 @@ bot and realm come first, then the key, all separated by `/`. In the key
 * text starts with a dot; None, True and False are `null`, `true` and `false`;
 * a tuple is its parts, `()` when empty; a bare scalar, which differs from the tuple of one, starts with `=`.
 
-In bot, realm and text everything but ASCII letters, digits and `_ . - ~` is percent-encoded UTF-8. So the text is
-printable ASCII, has no whitespace and none of `: { } * ? [ ]`, and `/` only between parts: safe inside a Redis
-key, hash tag or glob. It is not safe raw in SQL LIKE, whose wildcards `%` and `_` do occur: compare with `=` or by
-range there. It may be long, as a key may be.
+In bot, realm and text everything but ASCII letters, digits and `_ . - ~` is percent-encoded UTF-8. So the
+text is printable ASCII, has no whitespace and none of `: { } * ? [ ]`, and `/` only between parts: safe
+inside a Redis key, hash tag or glob. It is not safe raw in SQL LIKE, whose wildcards `%` and `_` do occur:
+compare with `=` or by range there. It may be long, as a key may be.
 
 The encoding is injective and canonical: different addresses have different texts, types included (`1`, `"1"`,
-`True`, `1.0`, `None`, `-0.0` and `0.0` all differ), and `decode` refuses whatever `encode` would not have written.
-Python's own equality is weaker: `(1,) == (True,) == (1.0,)`, with one hash. **A dictionary of conversations is
-therefore keyed by the encoded text, never by a key or an `Address`.**
+`True`, `1.0`, `None`, `-0.0` and `0.0` all differ), and `decode` refuses whatever `encode` would not have
+written. Python's own equality is weaker: `(1,) == (True,) == (1.0,)`, with one hash. **A dictionary of
+conversations is therefore keyed by the encoded text, never by a key or an `Address`.**
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _is_hexadecimal = re.compile(r"-?0x[0-9a-f]+").fullmatch
 
 
 class Address(NamedTuple):
-    """One conversation of one bot. The realm is empty for conversations; the library's other parts use their own.
+    """One conversation of one bot; the realm is empty for conversations, others are the library's own.
 
-    Two addresses that are equal to Python may be different conversations (`1 == True`): compare `encode(address)`.
+    Two addresses that are equal to Python may differ all the same (`1 == True`): compare `encode(address)`.
     """
 
     bot: str
@@ -77,10 +77,10 @@ def decode(text: str) -> Address:
 
 
 def check_key(key: object) -> Key:
-    """The key itself, in plain types, or `BadKey` with the reason and the path of the part that cannot be one.
+    """The key itself, in plain types; `BadKey` gives the reason and the path of what cannot be one.
 
-    A key is text, an int, a finite float, a bool, None, or a tuple of these. Subclasses of str, int, float and tuple
-    become the plain value they equal; an Enum member, which prints as something else, is refused.
+    A key is text, an int, a finite float, a bool, None, or a tuple of these. Subclasses of str, int, float
+    and tuple become the plain value they equal; an Enum member, which prints as something else, is refused.
     """
     if isinstance(key, list):
         raise BadKey("key: a list cannot be a key; use a tuple")
@@ -90,7 +90,7 @@ def check_key(key: object) -> Key:
 
 
 def key_text(key: Key) -> str:
-    """The key's part of an address as text, as `hitherto show KEY` takes it; `BadKey` if it cannot be a key."""
+    """The key's part of an address, as `hitherto show KEY` takes it; `BadKey` if it cannot be a key."""
     if type(key) is tuple:
         try:
             return "/".join([_WRITERS[type(part)](part) for part in key]) or "()"
