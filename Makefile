@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PY := .venv/bin/python
-export PYTHON ARGS
+export PYTHON
 ARGS ?=
 
 .PHONY: help demo test lint format docs bench keys-soak chaos test-browser clean
