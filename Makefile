@@ -28,7 +28,7 @@ format: up-dev ## let ruff format and sort what it can
 	@$(PY) -m ruff format .
 
 docs: up-docs ## build the documentation into site/, warnings are errors
-	@$(PY) -m mkdocs build --strict --quiet $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet $(ARGS)
 
 bench: up-bench ## measure hitherto beside its peers
 	@$(PY) -m benchmarks $(ARGS)
