@@ -1,0 +1,116 @@
+"""The store for tests, prototypes and bots that may forget: documents in a dict.
+
+Linearizable within one event loop, because no step awaits. A busy conversation is listed in a small index for
+the sweeper; an idle one costs its document and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+from hitherto import addresses, protocol
+from hitherto.addresses import Address
+from hitherto.errors import BadStoreURL
+from hitherto.protocol import EMPTY, Document, Terms
+from hitherto.stores.base import Kind, Store, is_filed
+
+_T = TypeVar("_T")
+
+
+class MemoryStore(Store):
+    """Everything in this process's memory, gone when it ends."""
+
+    url = "memory://"
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock=clock)
+        self._documents: dict[str, Document] = {}
+        self._active: set[str] = set()
+        self._round: list[str] = []
+
+    @classmethod
+    def from_url(cls, url: str) -> MemoryStore:
+        """``memory://``; it takes no options."""
+        if url.rstrip("/") != "memory:":
+            raise BadStoreURL(
+                f"{url}: the memory store is just memory:// and takes no path or options", url=url
+            )
+        return cls()
+
+    def __repr__(self) -> str:
+        return f"MemoryStore(<{len(self._documents)} conversations>)"
+
+    def op(self) -> None:
+        """No id: a reply cannot be lost here."""
+        return
+
+    async def open(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close; what was kept stays, for as long as the object does."""
+
+    async def load(self, address: Address) -> Document:
+        """The document, shared and immutable."""
+        return self._documents.get(addresses.encode(address), EMPTY)
+
+    async def swap(self, address: Address, expected_version: int, document: Document) -> bool:
+        """Replace the document if it is still the version expected."""
+        text = addresses.encode(address)
+        if self._documents.get(text, EMPTY).version != expected_version:
+            return False
+        self._put(text, document)
+        return True
+
+    async def scan(self, bot: str, kind: Kind) -> AsyncIterator[Address]:
+        """Go through a copy of the index that fits, so that changes meanwhile do no harm."""
+        now = self.clock()
+        for text in list(self._active if kind in ("due", "lease", "pending") else self._documents):
+            document = self._documents.get(text)
+            if document is not None:
+                address = addresses.decode(text)
+                if address.bot == bot and is_filed(address, document, kind, now):
+                    yield address
+
+    async def transact(
+        self, address: Address, change: Callable[[Document, float], tuple[Document, _T]]
+    ) -> _T:
+        """Apply the change at once: nothing can come in between."""
+        text = addresses.encode(address)
+        before = self._documents.get(text, EMPTY)
+        after, answer = change(before, self.clock())
+        if after is not before:
+            self._put(text, after)
+        return answer
+
+    async def expire(self, bot: str, limit: int, terms: Terms) -> int:
+        """Tidy the next *limit* conversations, going round; remove what is void."""
+        if not self._round:
+            self._round = list(self._documents)
+        changed, now = 0, self.clock()
+        for _ in range(min(limit, len(self._round))):
+            text = self._round.pop()
+            before = self._documents.get(text)
+            if before is None or addresses.decode(text).bot != bot:
+                continue
+            after = protocol.expire(before, now, terms)
+            if protocol.is_void(after, now, terms):
+                self._documents.pop(text, None)
+                self._active.discard(text)
+                changed += 1
+            elif after is not before:
+                self._put(text, after)
+                changed += 1
+        return changed
+
+    def _put(self, text: str, document: Document) -> None:
+        if document.lease is None and not document.inbox:
+            self._active.discard(text)
+            if protocol.is_blank(document):
+                self._documents.pop(text, None)
+                return
+        else:
+            self._active.add(text)
+        self._documents[text] = document
