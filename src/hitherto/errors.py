@@ -27,9 +27,11 @@
     ├── FlowWarning                    a flow is allowed but suspicious
     └── StoreWarning                   a store can lose or damage what it is given
 
-Every message says what to do next and holds no message text, token or password.  Every error can be pickled and copied,
-also those of subclasses with an ``__init__`` of their own.
+Every message says what to do next and holds no message text, token or password.  Every error can be pickled
+and copied, also those of subclasses with an ``__init__`` of their own.
 """
+
+# ruff: noqa: N818 - public names are what happened, not what kind of thing they are
 
 from __future__ import annotations
 
@@ -86,8 +88,8 @@ class FlowError(HithertoError, ValueError):
 class InvalidTransition(HithertoError):
     """The declared edges do not allow this step.
 
-    ``flow`` is the active flow or None; ``from_`` and ``to`` are the states, or both are flows when another flow was
-    to be started over the active one; ``allowed`` are the states that were possible.
+    ``flow`` is the active flow or None; ``from_`` and ``to`` are the states, or both are flows when another flow
+    was to be started over the active one; ``allowed`` are the states that were possible.
     """
 
     def __init__(
@@ -155,8 +157,8 @@ class EventTooLarge(BadEvent):
 class StoreError(HithertoError):
     """The store failed; never swallowed.
 
-    ``url`` names the store without its secrets, or is None; ``retryable`` says whether the same call may succeed
-    when it is made again a little later.
+    ``url`` names the store without its secrets, or is None; ``retryable`` says whether the same call may
+    succeed when it is made again a little later.
     """
 
     retryable: bool = False
@@ -203,8 +205,8 @@ class Fenced(HithertoError):
         self.epoch = epoch
         super().__init__(
             message
-            or f"the lease{'' if epoch is None else f' of epoch {epoch}'} was lost and nothing was changed; the "
-            "event is handled by the worker that has it now: stop, and do not repeat the commit"
+            or f"the lease{'' if epoch is None else f' of epoch {epoch}'} was lost and nothing was changed; "
+            "the event is handled by the worker that has it now: stop, and do not repeat the commit"
         )
 
 
@@ -235,7 +237,7 @@ class MissingExtra(HithertoError, ImportError):
 
 
 def redact(url: str) -> str:
-    """The URL or connection string with everything secret in it replaced by ``***``; rather too much than too little."""
+    """The URL or connection string with ``***`` for everything secret, rather too much than too little."""
     scheme, mark, rest = url.partition("://")
     if mark and "@" in rest and not rest.startswith("/"):
         rest = "***@" + rest.rpartition("@")[2]
@@ -277,14 +279,14 @@ def _why_invalid(flow: Any, from_: Any, to: Any, allowed: Sequence[State]) -> st
         )
     if isinstance(to, type):
         return (
-            f"flow {_named(flow)} is active, so {_named(to)} cannot start; call turn.clear() first, or turn.force(...) "
-            "to switch"
+            f"flow {_named(flow)} is active, so {_named(to)} cannot start; call turn.clear() first, or "
+            "turn.force(...) to switch"
         )
     ways = ", ".join(shown(state.name) for state in allowed)
     return (
         f"flow {_named(flow)}: {_named(from_)} -> {_named(to)} is not declared; from {_named(from_)} "
-        f"{f'it may go to {ways}' if ways else 'it may go nowhere'}; add the edge to its State(to=...), or use "
-        "turn.set_state(...), which skips this check"
+        f"{f'it may go to {ways}' if ways else 'it may go nowhere'}; add the edge to its State(to=...), or "
+        "use turn.set_state(...), which skips this check"
     )
 
 
