@@ -74,6 +74,16 @@ class Concurrent(msgspec.Struct, frozen=True, tag="concurrent"):
 Policy: TypeAlias = Reject | Queue | Debounce | Burst | Concurrent
 
 
+class ByFlow(msgspec.Struct, frozen=True, tag="by_flow"):
+    """A policy for each flow that has its own, by the flow's stored name, and one for everything else."""
+
+    default: Policy
+    flows: dict[str, Policy]
+
+
+Overlap: TypeAlias = Policy | ByFlow
+
+
 def _at_least_one(name: str, limit: int) -> None:
     if limit < 1:
         raise ValueError(f"{name}(limit={limit!r}): at least 1")

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from hitherto.overlap import Burst, Concurrent, Debounce, Policy, Queue, Reject
+from hitherto.overlap import Burst, ByFlow, Concurrent, Debounce, Overlap, Policy, Queue, Reject
 from hitherto.records import BLANK, NO_PATCH, Patch, Stored, apply
 
 Status: TypeAlias = Literal[
@@ -181,7 +181,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """What an operation did: to the event (``seq`` is its place), to the line (``depth``), and what to run
     next.
 
-    ``wake_at`` is the time at which somebody must look at this conversation again, if nothing else happens.
+    ``at`` is the store's time of the answer; ``wake_at`` is the time at which somebody must look at this conversation again, if nothing else happens.
     """
 
     status: Status
@@ -190,6 +190,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     depth: int = 0
     wake_at: float | None = None
     dropped: tuple[Dropped, ...] = ()
+    at: float = 0.0
 
 
 Step: TypeAlias = tuple[Document, Answer]
@@ -199,7 +200,7 @@ Step: TypeAlias = tuple[Document, Answer]
 
 
 def accept(
-    document: Document, now: float, op: str | None, event: Event, policy: Policy, owner: str, terms: Terms
+    document: Document, now: float, op: str | None, event: Event, overlap: Overlap, owner: str, terms: Terms
 ) -> Step:
     """Take an event in, in one atomic step.
 
@@ -207,18 +208,19 @@ def accept(
        claimed it is dead, or it waits for a retry in a free conversation, it is taken over instead.
     2. A free conversation (no lease, or one past its deadline) gives epoch + 1 and the lease; what was left
        over is claimed before the new event, oldest first.
-    3. A busy one answers by *policy*; ``busy`` and ``full`` leave no mark, so that a redelivery is handled
+    3. A busy one answers by its *overlap* policy; ``busy`` and ``full`` leave no mark, so that a redelivery is handled
        later.
     """
-    if (again := _replayed(document, op)) is not None:
+    if (again := _replayed(document, now, op)) is not None:
         return again
     if event.id is not None:
         if is_seen(document, event.id, now, terms):
-            return document, _answer(document, "duplicate")
+            return document, _answer(document, now, "duplicate")
         for entry in document.inbox:
             if entry.event_id == event.id:
                 return _redelivered(document, now, op, entry, owner, terms)
     document, dropped = _expire_entries(document, now, terms)
+    policy = _policy(document, now, overlap)
     if isinstance(policy, Concurrent):
         return _accept_lone(document, now, op, event, policy, dropped, terms)
     if not is_busy(document, now) and not _window_open(document, now, policy):
@@ -226,17 +228,26 @@ def accept(
     return _accept_busy(document, now, op, event, policy, dropped, terms)
 
 
+def _policy(document: Document, now: float, overlap: Overlap) -> Policy:
+    """The policy of the flow that is active now, where flows have policies of their own."""
+    if not isinstance(overlap, ByFlow):
+        return overlap
+    record = live_record(document, now)
+    flow = None if record is None else record.flow
+    return overlap.default if flow is None else overlap.flows.get(flow, overlap.default)
+
+
 def _redelivered(
     document: Document, now: float, op: str | None, entry: Entry, owner: str, terms: Terms
 ) -> Step:
     if is_busy(document, now) or (entry.lone_until is not None and entry.lone_until > now):
-        return document, _answer(document, "duplicate")
+        return document, _answer(document, now, "duplicate")
     if entry.attempts and entry.not_before > now and not entry.claimed:
         inbox = tuple([replace(e, not_before=now) if e.seq == entry.seq else e for e in document.inbox])
         document = replace(document, inbox=inbox)
     after, answer = take_over(document, now, op, owner, terms)
     if answer.grant is None:
-        return document, _answer(document, "duplicate")
+        return document, _answer(document, now, "duplicate")
     if any(handed.seq == entry.seq for handed in answer.grant.entries):
         return after, replace(answer, seq=entry.seq)
     return after, replace(answer, status="duplicate")
@@ -285,7 +296,7 @@ def _accept_lone(
 ) -> Step:
     running = sum(entry.lone_until is not None and entry.lone_until > now for entry in document.inbox)
     if running >= policy.limit:
-        return document, _answer(document, "busy", dropped)
+        return document, _answer(document, now, "busy", dropped)
     seq, until = document.next_seq, now + terms.lease
     entry = Entry(seq, event.id, event.payload, now, 1, False, 0.0, None, until)
     document = replace(document, inbox=(*document.inbox, entry), next_seq=seq + 1)
@@ -304,7 +315,7 @@ def _accept_busy(
 ) -> Step:
     waiting = [entry for entry in document.inbox if _is_waiting(entry)]
     if isinstance(policy, Reject):
-        return document, _answer(document, "busy", dropped)
+        return document, _answer(document, now, "busy", dropped)
     if isinstance(policy, Debounce):
         return _debounce(document, now, op, event, policy, waiting, dropped, terms)
     if len(waiting) >= policy.limit:
@@ -346,7 +357,7 @@ def _overflow(
 ) -> Step:
     on_full = policy.on_full if isinstance(policy, Queue) else "reject"
     if on_full == "reject":
-        return document, _answer(document, "full", dropped)
+        return document, _answer(document, now, "full", dropped)
     if on_full == "drop_newest":
         document = _marked(document, (event.id,), now, terms)
         return _done(document, now, op, "dropped", terms, dropped=(*dropped, Dropped(event.id, "newest")))
@@ -406,10 +417,10 @@ def take_over(document: Document, now: float, op: str | None, owner: str, terms:
     An entry that was claimed ``max_attempts`` times without ever being settled killed its workers: it becomes
     a dead letter here instead of being tried for ever.
     """
-    if (again := _replayed(document, op)) is not None:
+    if (again := _replayed(document, now, op)) is not None:
         return again
     if is_busy(document, now):
-        return document, _answer(document, "nothing")
+        return document, _answer(document, now, "nothing")
     tidy, dropped = _expire_entries(document, now, terms)
     tidy = replace(tidy, inbox=_unclaimed(tidy.inbox, now))
     after, grant, more = _grant(tidy, now, owner, terms)
@@ -417,15 +428,15 @@ def take_over(document: Document, now: float, op: str | None, owner: str, terms:
         return _done(after, now, op, "granted", terms, grant=grant, dropped=dropped + more)
     if dropped or more:
         return _done(after, now, op, "nothing", terms, dropped=dropped + more)
-    return document, _answer(document, "nothing")
+    return document, _answer(document, now, "nothing")
 
 
 def acquire(document: Document, now: float, op: str | None, owner: str, terms: Terms) -> Step:
     """Take the lease of a free conversation for a turn without an event; ``busy`` otherwise."""
-    if (again := _replayed(document, op)) is not None:
+    if (again := _replayed(document, now, op)) is not None:
         return again
     if is_busy(document, now):
-        return document, _answer(document, "busy")
+        return document, _answer(document, now, "busy")
     epoch, deadline = document.epoch + 1, now + terms.lease
     inbox = _unclaimed(document.inbox, now)
     document = replace(document, epoch=epoch, lease=Lease(owner, deadline), inbox=inbox)
@@ -510,11 +521,11 @@ def settle(
     back with the lease kept, so that nobody can slip in and nothing is stranded; otherwise the lease is
     released.
     """
-    if (again := _replayed(document, op)) is not None:
+    if (again := _replayed(document, now, op)) is not None:
         return again
     mine = _held(document, claim)
     if mine is None:
-        return document, _answer(document, "fenced")
+        return document, _answer(document, now, "fenced")
     if patch:
         document = replace(document, record=_kept(apply(live_record(document, now), patch), now, terms))
     document, dropped = _settled(document, mine, verdict, not_before, error, now, terms)
@@ -601,11 +612,11 @@ def renew(document: Document, now: float, claim: Claim, terms: Terms) -> tuple[D
 
 def release(document: Document, now: float, op: str | None, claim: Claim, terms: Terms) -> Step:
     """Give a turn back unrun: its entries wait again, the attempt is not counted, the lease is free."""
-    if (again := _replayed(document, op)) is not None:
+    if (again := _replayed(document, now, op)) is not None:
         return again
     mine = _held(document, claim)
     if mine is None:
-        return document, _answer(document, "fenced")
+        return document, _answer(document, now, "fenced")
     back = {entry.seq for entry in mine}
     inbox = tuple([_given_back(entry) if entry.seq in back else entry for entry in document.inbox])
     lease = document.lease if claim.lone else None
@@ -619,10 +630,10 @@ def _given_back(entry: Entry) -> Entry:
 
 def force_release(document: Document, now: float, op: str | None, terms: Terms) -> Step:
     """Free a stuck conversation: epoch + 1 fences whoever held it, what it was running waits again."""
-    if (again := _replayed(document, op)) is not None:
+    if (again := _replayed(document, now, op)) is not None:
         return again
     if document.lease is None and not any(entry.lone_until is not None for entry in document.inbox):
-        return document, _answer(document, "nothing")
+        return document, _answer(document, now, "nothing")
     inbox = tuple([replace(e, claimed=False, lone_until=None) for e in document.inbox])
     document = replace(document, epoch=document.epoch + 1, lease=None, inbox=inbox)
     return _done(document, now, op, "released", terms)
@@ -676,11 +687,11 @@ def forget(document: Document, now: float) -> Document:
 
 def retry_dead(document: Document, now: float, op: str | None, seq: int, terms: Terms) -> Step:
     """Put a dead letter back in the inbox, with its attempts forgotten."""
-    if (again := _replayed(document, op)) is not None:
+    if (again := _replayed(document, now, op)) is not None:
         return again
     letter = next((dead for dead in document.dead if dead.seq == seq), None)
     if letter is None:
-        return document, _answer(document, "nothing")
+        return document, _answer(document, now, "nothing")
     entry = Entry(seq, letter.event_id, letter.payload, letter.accepted_at)
     inbox = tuple(sorted((*document.inbox, entry), key=_by_seq))
     seen = document.seen
@@ -692,11 +703,11 @@ def retry_dead(document: Document, now: float, op: str | None, seq: int, terms: 
 
 def drop_dead(document: Document, now: float, op: str | None, seq: int, terms: Terms) -> Step:
     """Throw a dead letter away; its id stays seen."""
-    if (again := _replayed(document, op)) is not None:
+    if (again := _replayed(document, now, op)) is not None:
         return again
     dead = tuple([letter for letter in document.dead if letter.seq != seq])
     if len(dead) == len(document.dead):
-        return document, _answer(document, "nothing")
+        return document, _answer(document, now, "nothing")
     return _done(replace(document, dead=dead), now, op, "dropped", terms, seq)
 
 
@@ -827,9 +838,9 @@ def _kept(record: Stored | None, now: float, terms: Terms) -> Stored | None:
     return replace(record, expires_at=now + terms.record_ttl)
 
 
-def _answer(document: Document, status: Status, dropped: tuple[Dropped, ...] = ()) -> Answer:
+def _answer(document: Document, now: float, status: Status, dropped: tuple[Dropped, ...] = ()) -> Answer:
     """An answer that changed nothing."""
-    return Answer(status, depth=depth(document), wake_at=wake_at(document), dropped=dropped)
+    return Answer(status, -1, None, depth(document), wake_at(document), dropped, now)
 
 
 def _done(
@@ -850,7 +861,7 @@ def _done(
         epoch = 0 if grant is None else (-1 if lone else grant.epoch)
         ops = (*_recent(ops, now, terms), Op(op, now, status, epoch, seq, seqs))
     document = replace(document, version=document.version + 1, ops=ops, touched=now)
-    return document, Answer(status, seq, grant, depth(document), wake_at(document), dropped)
+    return document, Answer(status, seq, grant, depth(document), wake_at(document), dropped, now)
 
 
 def _recent(ops: tuple[Op, ...], now: float, terms: Terms) -> tuple[Op, ...]:
@@ -863,14 +874,14 @@ def _recent(ops: tuple[Op, ...], now: float, terms: Terms) -> tuple[Op, ...]:
     return ops
 
 
-def _replayed(document: Document, op: str | None) -> Step | None:
+def _replayed(document: Document, now: float, op: str | None) -> Step | None:
     """What *op* answered the first time; its grant is remade from the entries it still holds."""
     if op is None:
         return None
     for done in document.ops:
         if done.id == op:
             grant = _regranted(document, done) if done.epoch else None
-            return document, Answer(done.status, done.seq, grant, depth(document), wake_at(document))
+            return document, Answer(done.status, done.seq, grant, depth(document), wake_at(document), (), now)
     return None
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 from hitherto import codec, protocol
 from hitherto.addresses import Address, Key
 from hitherto.errors import StoreConflict
-from hitherto.overlap import Policy
+from hitherto.overlap import Overlap
 from hitherto.protocol import Answer, Claim, Document, Event, Terms, Verdict
 from hitherto.records import NO_PATCH, Patch, Record, Stored, from_record, merged
 
@@ -189,11 +189,11 @@ class Store(ABC):
     # ----------------------------------------------------------------------------------------- turns
 
     async def accept(
-        self, address: Address, event: Event, policy: Policy, owner: str, op: str | None, terms: Terms
+        self, address: Address, event: Event, overlap: Overlap, owner: str, op: str | None, terms: Terms
     ) -> Answer:
         """See :func:`hitherto.protocol.accept`."""
         return await self.transact(
-            address, lambda document, now: protocol.accept(document, now, op, event, policy, owner, terms)
+            address, lambda document, now: protocol.accept(document, now, op, event, overlap, owner, terms)
         )
 
     async def take_over(self, address: Address, owner: str, op: str | None, terms: Terms) -> Answer:
