@@ -31,8 +31,6 @@ Every message says what to do next and holds no message text, token or password.
 and copied, also those of subclasses with an ``__init__`` of their own.
 """
 
-# ruff: noqa: N818 - public names are what happened, not what kind of thing they are
-
 from __future__ import annotations
 
 import re
@@ -88,8 +86,8 @@ class FlowError(HithertoError, ValueError):
 class InvalidTransition(HithertoError):
     """The declared edges do not allow this step.
 
-    ``flow`` is the active flow or None; ``from_`` and ``to`` are the states, or both are flows when another flow
-    was to be started over the active one; ``allowed`` are the states that were possible.
+    ``flow`` is the active flow or None; ``from_`` and ``to`` are the states, or both are flows when another
+    flow was to be started over the active one; ``allowed`` are the states that were possible.
     """
 
     def __init__(

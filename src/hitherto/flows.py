@@ -1,4 +1,4 @@
-"""Flows and their states: how they are declared, what is checked, which steps are allowed, how the graph is drawn.
+"""Flows and their states: how they are declared, what is checked, which steps are allowed.
 
 ::
 
@@ -7,9 +7,9 @@
         ask_email = State(to=["confirm", "ask_name"])
         confirm = State(to=[], final=True)
 
-The class is the flow and its attributes are the states; both are used by value and never instantiated by a turn.
-States may have any name, also ``name``, ``data`` or ``states``, so what this library knows of a flow is in one object
-beside them: ``spec(Signup)``.
+The class is the flow, its attributes are the states, and both are used by value.  States may have any name,
+also ``name``, ``data`` or ``states``: what the library knows of a flow is in one object beside them,
+``spec(Signup)``.  ``f"{Signup:mermaid}"``, ``dot`` and ``table`` draw it.
 
 States can come from an Enum, whose members then stand for them wherever a state is expected::
 
@@ -19,28 +19,31 @@ States can come from an Enum, whose members then stand for them wherever a state
 
     class Signup(Flow, states=Step): ...
 
-Each member becomes the attribute and state of its name (``Signup.NAME``); a value that is no State means ``State()``.
-The class body may declare more states, and declares anew those that it names again.
+Each member becomes the attribute and the state of its name (``Signup.NAME``); a value that is no State means
+``State()``.  The class body may declare more states, and anew those of the Enum.
 
-A flow inherits the states of its bases as copies of its own, may declare them anew and add others; keywords other than
-``name`` and ``abstract`` are inherited too.  A base with ``abstract=True`` needs no states and may name ones that its
-subclasses bring.
+A flow inherits the states of its bases as copies of its own, may declare them anew and add others; the
+keywords are inherited too, except ``name``, ``states`` and ``abstract``.  A base with ``abstract=True`` needs
+no states and may name ones that its subclasses bring.  Classes that are no flows can lend states as well.
 """
 
 from __future__ import annotations
 
 import copyreg
+import importlib
 import pickle
-import re
 import sys
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias, TypeVar, final, overload
 from weakref import WeakValueDictionary
 
+from hitherto import drawings
+from hitherto.drawings import DRAWINGS, plain
 from hitherto.errors import (
     FlowError,
     FlowWarning,
@@ -58,14 +61,14 @@ T = TypeVar("T")
 class State:
     """One step of a flow, equal only to itself; copied or unpickled it is still the same object.
 
-    ``to`` names the states that may follow: a name, a State, an Enum member, or a collection of them.  ``[]`` means
-    none; left out, the state declares nothing, which means none as well when another state of the flow declares
-    edges, and any when no state does.  ``initial`` is where the flow starts, ``final`` where a dialogue is complete
-    (for the checks and the drawings; nothing is cleared by it).  ``name`` is the text that is stored, by default the
-    attribute's own name: give it when an attribute is renamed.  ``label`` is for people, in drawings.
+    ``to`` says which states may follow: a name (of the attribute or the stored one), a State, an Enum member,
+    or a collection of them.  ``[]`` means none.  Left out in every state of the flow it means any; left out
+    in some it means none there.  ``initial`` is where the flow starts; ``final`` is where a dialogue is
+    complete, which only the checks and drawings look at.  ``name`` is the stored text, by default the
+    attribute's: give it when you rename an attribute.  ``label`` is for people, in drawings.
     """
 
-    __slots__ = ("__weakref__", "_attribute", "_flow", "final", "initial", "label", "name", "to")
+    __slots__ = ("__weakref__", "_attribute", "_flow", "_given", "final", "initial", "label", "name", "to")
 
     name: str
     to: tuple[object, ...] | None
@@ -74,6 +77,7 @@ class State:
     label: str
     _flow: FlowMeta | None
     _attribute: str
+    _given: str | None
 
     def __init__(
         self,
@@ -84,10 +88,8 @@ class State:
         name: str | None = None,
         label: str = "",
     ) -> None:
-        _fill(
-            self, name="" if name is None else name, to=_listed(to), initial=initial, final=final, label=label
-        )
-        _fill(self, _flow=None, _attribute="")
+        _fill(self, to=_listed(to), initial=bool(initial), final=bool(final), label=label)
+        _fill(self, name=name or "", _given=name, _flow=None, _attribute="")
 
     @property
     def flow(self) -> type[Flow]:
@@ -99,7 +101,8 @@ class State:
     def __setattr__(self, key: str, value: object) -> None:
         raise AttributeError(f"{self!r} cannot be changed: declare State(...) with what it should have")
 
-    __delattr__ = None  # type: ignore[assignment]
+    def __delattr__(self, key: str) -> None:
+        raise AttributeError(f"{self!r} cannot be changed: declare State(...) with what it should have")
 
     def __copy__(self) -> State:
         return self
@@ -118,7 +121,8 @@ class State:
         return self.name
 
     def __repr__(self) -> str:
-        return f"<State {self.name or '?'}{f' of {self._flow.__hitherto__.name}' if self._flow else ''}>"
+        home = "no flow yet" if self._flow is None else self._flow.__hitherto__.name
+        return f"<State {self.name} of {home}>"
 
 
 Target: TypeAlias = str | State | Enum
@@ -128,10 +132,10 @@ Target: TypeAlias = str | State | Enum
 class FlowSpec:
     """All that is known of a flow, in the order of declaration; see ``spec``.
 
-    ``states`` are by stored name; ``edges`` has every state, with the states that its ``to=`` declares; ``declared``
-    says that some state has a ``to=``, without which any step is allowed.  ``by_text`` finds a state by stored name
-    or attribute, ``by_ref`` by State or Enum member (those of bases included), ``own`` holds what this very class
-    declares, by attribute.
+    ``states`` are by stored name; ``edges`` has every state, with the states that its ``to=`` declares;
+    ``declared`` says that some state has a ``to=``, without which any step is allowed.  ``by_text`` finds a
+    state by stored name or attribute, ``by_ref`` by State or Enum member (those of bases included), ``own``
+    holds by attribute what this very class declares.
     """
 
     name: str
@@ -163,7 +167,7 @@ class _Body(dict[str, object]):
 
 
 class _StoredName:
-    """``Signup.name``: the stored name of a flow, unless a state is called so (hence no data descriptor)."""
+    """``Signup.name`` is the stored name, unless a state is called so: a data descriptor would hide it."""
 
     @overload
     def __get__(self, flow: None, owner: type) -> _StoredName: ...
@@ -180,12 +184,12 @@ class FlowMeta(type):
     name = _StoredName()
 
     @classmethod
-    def __prepare__(metacls, name: str, bases: tuple[type, ...], /, **keywords: Any) -> _Body:
+    def __prepare__(cls, name: str, bases: tuple[type, ...], /, **keywords: Any) -> _Body:
         """A namespace that notices a state declared twice."""
         return _Body()
 
     def __new__(
-        metacls,
+        mcs,
         class_name: str,
         bases: tuple[type, ...],
         body: dict[str, Any],
@@ -200,7 +204,7 @@ class FlowMeta(type):
         abstract: bool = False,
     ) -> FlowMeta:
         """Make the flow, or raise FlowError with everything that is wrong with it."""
-        cls = super().__new__(metacls, class_name, bases, dict(body))
+        cls = super().__new__(mcs, class_name, bases, dict(body))
         keywords = _Keywords(name, data, version, strict, overlap, states, abstract).inherit(cls)
         draft = _Draft(cls, keywords, body)
         for warning in draft.finish():
@@ -240,11 +244,12 @@ class FlowMeta(type):
         """``f"{Signup:mermaid}"``, ``dot`` or ``table``: the declared graph in a stable order."""
         if not what:
             return repr(cls)
-        if what not in _DRAWINGS:
+        if what not in DRAWINGS:
+            there_are = f"there are {', '.join(DRAWINGS)}"
             raise ValueError(
-                f"a flow has no drawing {shown(what)}{did_you_mean(what, _DRAWINGS)}; there are {', '.join(_DRAWINGS)}"
+                f"a flow has no drawing {shown(what)}{did_you_mean(what, DRAWINGS)}; {there_are}"
             )
-        return _DRAWINGS[what](cls.__hitherto__)
+        return DRAWINGS[what](cls.__hitherto__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +261,7 @@ class _Keywords:
     version: int | None
     strict: bool | None
     overlap: Any
-    states: type[Enum] | None
+    states: Any
     abstract: bool
 
     def inherit(self, cls: FlowMeta) -> _Keywords:
@@ -321,13 +326,12 @@ class _Draft:
         for attribute, member in source.__members__.items():
             if member.name != attribute:
                 self.problems.append(
-                    f"{source.__name__}.{attribute} is the same member as {member.name}; drop one"
+                    f"duplicate name: {shown(attribute)} and {shown(member.name)} are one member"
                 )
                 continue
             state = member.value if isinstance(member.value, State) else State()
             self.own[attribute] = state
-            self.refs[_member_key(member)] = attribute
-            self.refs[state] = attribute
+            self.refs |= {_member_key(member): attribute, state: attribute}
 
     def _take_body(self) -> None:
         for attribute in getattr(self.body, "repeated", ()):
@@ -338,28 +342,23 @@ class _Draft:
             elif value is State:
                 self.problems.append(f"{shown(attribute)} is the class State itself; write State()")
             elif attribute in self.states or attribute in self.own:
-                self.problems.append(
-                    f"{shown(attribute)} is an inherited state and cannot become {_kind(value)}"
-                )
+                self.problems.append(f"{shown(attribute)} is a state and cannot become {_kind(value)}")
         self.states |= self.own
 
     def _take_state(self, attribute: str, state: State) -> None:
-        known = self.refs.get(state)
+        known = self.refs.setdefault(state, attribute)
+        text = shown(attribute)
         if state._flow is not None:
-            home = state._flow.__name__
             self.problems.append(
-                f"{shown(attribute)} is a state of {home} already; give it a State() of its own"
+                f"{text} is a state of {state._flow.__name__} already; give it a State() of its own"
             )
-        elif known is not None:
+        elif known != attribute:
             self.problems.append(
-                f"duplicate name: {shown(attribute)} and {shown(known)} are one State; give each a State() of its own"
+                f"duplicate name: {shown(known)} and {text} are one State; give each its own"
             )
-        if attribute.startswith("__") and attribute.endswith("__"):
-            self.problems.append(
-                f"{shown(attribute)} is a name that Python keeps for itself; call the state otherwise"
-            )
+        elif attribute.startswith("__") and attribute.endswith("__"):
+            self.problems.append(f"{text} is a name that Python keeps for itself; call the state otherwise")
         self.own[attribute] = state
-        self.refs.setdefault(state, attribute)
 
     def _check_keywords(self) -> None:
         if problem := _bad_text(self.keywords.name):
@@ -369,70 +368,71 @@ class _Draft:
             self.problems.append(f"version= is a whole number from 1 on, not {shown(version)}")
         if not self.states and not self.keywords.abstract:
             self.problems.append(
-                "no state: declare one, as in `ask_name = State()`; a base for other flows takes abstract=True"
+                "no state: declare one, as in `ask = State()`; a base for other flows takes abstract=True"
             )
 
     def _check_names(self) -> None:
         owners: dict[str, str] = {}
-        for attribute, state in self.states.items():
-            name = state.name or attribute
+        for attribute in self.states:
+            name = self._stored(attribute)
             if problem := _bad_text(name):
                 self.problems.append(f"state {shown(attribute)}: name= {problem}")
-            elif name in owners:
+                continue
+            owner = owners.setdefault(name, attribute)
+            both = f"{shown(owner)} and {shown(attribute)}"
+            if owner != attribute:
+                self.problems.append(f"duplicate name: {both} are both stored as {shown(name)}")
+        for name, owner in owners.items():
+            if owner != name and name in self.states and owners.get(self._stored(name)) == name:
                 self.problems.append(
-                    f"duplicate name: {shown(owners[name])} and {shown(attribute)} are both stored as {shown(name)}"
+                    f"duplicate name: {shown(owner)} is stored as {shown(name)}, another state's attribute"
                 )
-            else:
-                owners[name] = attribute
-        for name, attribute in owners.items():
-            if name != attribute and name in self.states and owners.get(name) == attribute:
-                self.problems.append(
-                    f"duplicate name: {shown(attribute)} is stored as {shown(name)}, which is another state's attribute"
-                )
-        self.by_text = owners | {attribute: attribute for attribute in self.states}
+        self.by_text = {attribute: attribute for attribute in self.states} | owners
+
+    def _stored(self, attribute: str) -> str:
+        name = self.states[attribute]._given
+        return attribute if name is None else name
 
     def _check_states(self) -> None:
         initial = [shown(attribute) for attribute, state in self.states.items() if state.initial]
         if len(initial) > 1:
             self.problems.append(
-                f"two initial states: {' and '.join(initial)}; keep initial=True on one (an inherited one is "
-                "declared anew to change it), or on none to start in state None"
+                f"two initial states: {' and '.join(initial)}; keep initial=True on one (declare an "
+                "inherited one anew to change it), or on none to start in state None"
             )
         for attribute, state in self.states.items():
-            if not isinstance(state.label, str):
-                self.problems.append(f"state {shown(attribute)}: label= is text, not {_kind(state.label)}")
+            label: object = state.label
+            if not isinstance(label, str):
+                self.problems.append(f"state {shown(attribute)}: label= is text, not {_kind(label)}")
 
     def _resolve_edges(self) -> None:
         order = {attribute: place for place, attribute in enumerate(self.states)}
         for attribute, state in self.states.items():
-            found = {self._target(attribute, ref) for ref in state.to or ()} - {None}
-            self.edges[attribute] = tuple(sorted((a for a in found if a is not None), key=order.__getitem__))
+            found = {end for ref in state.to or () if (end := self._target(attribute, ref)) is not None}
+            self.edges[attribute] = tuple(sorted(found, key=order.__getitem__))
 
     def _target(self, attribute: str, ref: object) -> str | None:
+        start = shown(attribute)
         if not isinstance(ref, str | State | Enum):
-            self.problems.append(
-                f"state {shown(attribute)}: to= takes names, States, Enum members or a list of them, not {_kind(ref)}"
-            )
+            self.problems.append(f"state {start}: to= takes names, States and Enum members, not {_kind(ref)}")
             return None
         found = _find(self.refs, self.by_text, ref)
         if found is None and not self.keywords.abstract:
             text = _text_of(ref)
-            self.problems.append(
-                f"edge {shown(attribute)} -> {shown(text)} leads to an undeclared state"
-                f"{did_you_mean(text, self.by_text)}"
-            )
+            guess = did_you_mean(text, self.by_text)
+            self.problems.append(f"edge {start} -> {shown(text)} leads to an undeclared state{guess}")
         return found
 
     def _doubts(self) -> list[str]:
         if not self._declared:
             return []
         doubts = [
-            f"state {shown(attribute)} cannot be reached from the initial one; add it to some to=, or remove it"
+            f"state {shown(attribute)} cannot be reached from the initial one; name it in a to=, or remove it"
             for attribute in self._unreachable()
         ]
         if any(state.final for state in self.states.values()):
             doubts += [
-                f"state {shown(attribute)} cannot be left although others are final; give it a to=, or final=True"
+                f"state {shown(attribute)} cannot be left although others are final; add a to=, or final=True"
                 for attribute, targets in self.edges.items()
                 if not self.states[attribute].final and not set(targets) - {attribute}
             ]
@@ -479,7 +479,7 @@ class _Draft:
 
     def _bound(self, attribute: str, source: State) -> State:
         state = source if attribute in self.own and source._flow is None else _twin(source)
-        _fill(state, name=source.name or attribute, _flow=self.cls, _attribute=attribute)
+        _fill(state, name=self._stored(attribute), _flow=self.cls, _attribute=attribute)
         return state
 
 
@@ -491,6 +491,7 @@ def _fill(state: State, **values: object) -> None:
 def _twin(source: State) -> State:
     state = State.__new__(State)
     _fill(state, to=source.to, initial=source.initial, final=source.final, label=source.label)
+    _fill(state, _given=source._given)
     return state
 
 
@@ -531,7 +532,13 @@ def _kind(value: object) -> str:
 
 
 def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    pieces = []
+    for place, one in enumerate(name):
+        before, after = name[max(place - 1, 0) : place], name[place + 1 : place + 2]
+        if one.isupper() and (before.islower() or before.isdigit() or (before.isupper() and after.islower())):
+            pieces.append("_")
+        pieces.append(one.lower())
+    return "".join(pieces)
 
 
 def _bad_text(name: object) -> str | None:
@@ -539,18 +546,9 @@ def _bad_text(name: object) -> str | None:
         return f"is text, not {_kind(name)}"
     if not name.strip():
         return "is empty; give it at least one visible character"
-    if _plain(name) != name:
+    if plain(name) != name:
         return f"has control characters: {shown(name)}; take them out"
     return None
-
-
-def _plain(text: str) -> str:
-    """The text with every control character, line separator and lone surrogate as a space."""
-    if text.isprintable():
-        return text
-    from unicodedata import category
-
-    return "".join(" " if category(one) in {"Cc", "Cs", "Zl", "Zp"} else one for one in text)
 
 
 _flows_by_path: WeakValueDictionary[tuple[str, str], FlowMeta] = WeakValueDictionary()
@@ -559,9 +557,10 @@ _flows_by_path: WeakValueDictionary[tuple[str, str], FlowMeta] = WeakValueDictio
 class Flow(metaclass=FlowMeta, abstract=True):
     """A declared dialogue: subclass it and give it states; see the module's docstring.
 
-    Keywords of the class statement: ``name`` (the stored text; ``SignUp`` is ``sign_up`` by default), ``data`` (the
-    class of the data; a dict without it), ``version`` (stored with the record, 1 by default), ``strict`` (warnings
-    become errors), ``overlap`` (this flow's overlap policy), ``states`` (an Enum), ``abstract`` (a base only).
+    Keywords of the class statement: ``name`` (the stored text; ``sign_up`` for ``SignUp`` by default),
+    ``data`` (the class of the data; a dict without it), ``version`` (stored with the record, 1 by default),
+    ``strict`` (warnings become errors), ``overlap`` (this flow's overlap policy), ``states`` (an Enum),
+    ``abstract`` (only a base).
     """
 
 
@@ -574,7 +573,7 @@ def spec(flow: type[Flow]) -> FlowSpec:
 
 
 def resolve(flow: type[Flow], state: Target) -> State:
-    """The flow's own State for a State, an Enum member, a stored name or an attribute; UnknownState if it has none.
+    """The flow's own State for a State, an Enum member, a stored name or an attribute's; else UnknownState.
 
     A State of a base of the flow stands for the copy that the flow inherited.
     """
@@ -590,9 +589,9 @@ def resolve(flow: type[Flow], state: Target) -> State:
 def allowed(from_: State | None, to: State) -> bool:
     """Whether the flow of ``to`` declares this step.
 
-    Any step is, in a flow without a single ``to=``; a step from a state to itself is declared like any other.  From
-    state None it is the initial state, or any state when the flow has no initial one.  States of two different flows
-    are never allowed to follow each other: that is ``start``.
+    Any step is, in a flow without a single ``to=``; a step from a state to itself is declared like any
+    other.  From state None it is the initial state, or any state when the flow has no initial one.  States of
+    different flows never follow each other: that is ``start``.
     """
     about = to.flow.__hitherto__
     if from_ is None:
@@ -609,9 +608,9 @@ def refusal(
     flow: type[Flow] | None, from_: State | type[Flow] | None, to: State | type[Flow]
 ) -> InvalidTransition:
     """The error for a step that is not allowed, with the ways that are."""
-    inside = flow is not None and (from_ is None or isinstance(from_, State))
-    ways = targets(flow, from_) if inside else ()  # type: ignore[arg-type]
-    return InvalidTransition(flow, from_, to, ways)
+    if flow is None or isinstance(from_, type):
+        return InvalidTransition(flow, from_, to)
+    return InvalidTransition(flow, from_, to, targets(flow, from_))
 
 
 class FlowRegistry:
@@ -636,7 +635,8 @@ class FlowRegistry:
         if flow.__hitherto__.abstract:
             return f"{flow.__name__} is abstract: list the flows made from it"
         if self._flows.get(name, flow) is not flow:
-            return f"{self._flows[name].__name__} and {flow.__name__} are both named {shown(name)}; give one a name="
+            both = f"{self._flows[name].__name__} and {flow.__name__}"
+            return f"{both} are both stored as {shown(name)}; give one a name="
         return None
 
     def by_name(self, name: str) -> type[Flow]:
@@ -684,94 +684,7 @@ class FlowRegistry:
 
 def diagram(flow: type[Flow], current: Target | None = None) -> str:
     """The flow for a terminal, one state a line, ``=>`` before the current one."""
-    about = spec(flow)
-    here = None if current is None else resolve(flow, current)
-    rows = [[_plain(s.name), _ways(about, s, _plain, "(any)"), _marks(s), _plain(s.label)] for s in flow]
-    lines = [
-        f"{'=>' if state is here else '  '} {line}" for state, line in zip(flow, _columns(rows), strict=True)
-    ]
-    return "\n".join([f"{_plain(about.name)} (version {about.version})", *(line.rstrip() for line in lines)])
-
-
-def _mermaid(about: FlowSpec) -> str:
-    ids = _mermaid_ids(about)
-    lines = ["stateDiagram-v2"]
-    for state in about.states.values():
-        named = ids[state] == state.name and not state.label
-        lines.append(
-            ids[state] if named else f'state "{_mermaid_text(state.label or state.name)}" as {ids[state]}'
-        )
-    if about.initial:
-        lines.append(f"[*] --> {ids[about.initial]}")
-    lines += [f"{ids[start]} --> {ids[end]}" for start, ends in about.edges.items() for end in ends]
-    lines += [f"{ids[state]} --> [*]" for state in about.states.values() if state.final]
-    return "\n    ".join(lines)
-
-
-def _mermaid_ids(about: FlowSpec) -> dict[State, str]:
-    ids: dict[State, str] = {}
-    for place, (name, state) in enumerate(about.states.items()):
-        safe = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) and name.lower() not in _MERMAID_WORDS
-        alias = name if safe else f"s{place}"
-        while not safe and alias in about.states:
-            alias += "_"
-        ids[state] = alias
-    return ids
-
-
-def _mermaid_text(text: str) -> str:
-    return re.sub(r"[^\w .,()!?'/+=@*-]", lambda match: f"#{ord(match[0])};", _plain(text))
-
-
-def _dot(about: FlowSpec) -> str:
-    lines = [f"digraph {_quoted(about.name)} {{", "rankdir=LR;", "node [shape=box, style=rounded];"]
-    for state in about.states.values():
-        label = _quoted(_plain(state.label or state.name).replace("&", "&amp;"))
-        lines.append(f"{_quoted(state.name)} [label={label}{', peripheries=2' if state.final else ''}];")
-    if about.initial:
-        lines += ['"" [shape=point];', f'"" -> {_quoted(about.initial.name)};']
-    lines += [f"{_quoted(a.name)} -> {_quoted(b.name)};" for a, ends in about.edges.items() for b in ends]
-    return "\n    ".join(lines) + "\n}"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _table(about: FlowSpec) -> str:
-    rows = [
-        [_cell(s.name), _ways(about, s, _cell, "*"), _marks(s), _cell(s.label)] for s in about.states.values()
-    ]
-    rows = [["state", "to", "mark", "label"], ["-----", "--", "----", "-----"], *rows]
-    lines = _columns(rows, " | ")
-    lines[1] = re.sub(r"[^|]", "-", lines[1])
-    return "\n".join(
-        f"|{'-' if n == 1 else ' '}{line}{'-' if n == 1 else ' '}|" for n, line in enumerate(lines)
-    )
-
-
-def _cell(text: str) -> str:
-    return re.sub(r"([\\`*\[\]<>|&~$,]|(?<!\w)_|_(?!\w))", r"\\\1", _plain(text))
-
-
-def _ways(about: FlowSpec, state: State, write: Any, anything: str) -> str:
-    return ", ".join(write(end.name) for end in about.edges[state]) if about.declared else anything
-
-
-def _marks(state: State) -> str:
-    return ", ".join(mark for mark, on in (("initial", state.initial), ("final", state.final)) if on)
-
-
-def _columns(rows: list[list[str]], between: str = "  ") -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [between.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-
-
-_DRAWINGS = {"mermaid": _mermaid, "dot": _dot, "table": _table}
-_MERMAID_WORDS = frozenset(
-    "accdescr acctitle as choice class classdef click constructor default direction end fork hide href join left note "
-    "prototype right root scale state style title tostring valueof".split()
-)
+    return drawings.lines(spec(flow), None if current is None else resolve(flow, current))
 
 
 def _state_at(flow: FlowMeta, attribute: str) -> State:
@@ -782,11 +695,13 @@ def _state_at(flow: FlowMeta, attribute: str) -> State:
 
 
 def _flow_at(module: str, path: str) -> FlowMeta:
+    with suppress(ImportError):
+        importlib.import_module(module)
     flow = _flows_by_path.get((module, path))
     if flow is None:
         raise FlowError(
-            f"flow {path} of module {module} is declared inside a function that has not run in this process; move it "
-            "to the top level of its module"
+            f"flow {path} of module {module} is declared in a function that has not run in this process; "
+            "move it to the top level of its module"
         )
     return flow
 
@@ -800,7 +715,7 @@ def _reduce_flow(flow: FlowMeta) -> str | tuple[Any, ...]:
     if _flows_by_path.get((flow.__module__, flow.__qualname__)) is flow:
         return _flow_at, (flow.__module__, flow.__qualname__)
     raise pickle.PicklingError(
-        f"{flow.__qualname__} of module {flow.__module__} was declared again since and cannot be found by its name; "
+        f"{flow.__qualname__} of module {flow.__module__} was declared again since; "
         "declare it once, at the top level of its module"
     )
 
