@@ -1,0 +1,1 @@
+"""What tests of bots need: fakes that speak real protocols, clocks that can be set, kits of clauses."""
