@@ -34,7 +34,7 @@ bench: up-bench ## measure hitherto beside its peers
 	@$(PY) -m benchmarks $(ARGS)
 
 keys-soak: up-test ## a million hostile key pairs, looking for one collision
-	@$(PY) -m tests.keys_soak $(ARGS)
+	@$(PY) tests/soak_keys.py $(ARGS)
 
 chaos: up-test ## kill, pause and cut workers and servers, then check the promise
 	@$(PY) -m tests.chaos $(ARGS)

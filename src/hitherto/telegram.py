@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -268,8 +269,13 @@ def _get_elsewhere(node: Any, name: str) -> Any:
 
 def _unknown(node: Any) -> Any:
     """What python-telegram-bot was sent and does not know yet."""
-    fields = node.api_kwargs if hasattr(type(node), "api_kwargs") else None
+    fields = node.api_kwargs if _keeps_unknown(type(node)) else None
     return fields if isinstance(fields, _DICTS) else {}
+
+
+@lru_cache(maxsize=128)
+def _keeps_unknown(kind: type) -> bool:
+    return hasattr(kind, "api_kwargs")
 
 
 def _safe_get(node: Any, name: str) -> Any:
