@@ -131,10 +131,17 @@ def test_importing_costs_under_one_and_a_half_times_its_foundations() -> None:
 NAMES = {module_name(path) for path in MODULES}
 
 
+class AtRunTime(ast.NodeTransformer):
+    """Leaves out what is imported for the type checkers only."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:  # noqa: N802
+        return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+
+
 def imports(path: Path) -> Iterator[str]:
-    """The modules of the house that this one imports, wherever in the file it does."""
+    """The modules of the house that this one imports when it runs, wherever in the file it does."""
     package = module_name(path) if path.name == "__init__.py" else module_name(path).rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(AtRunTime().visit(ast.parse(path.read_text()))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
