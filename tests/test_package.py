@@ -134,7 +134,7 @@ NAMES = {module_name(path) for path in MODULES}
 class AtRunTime(ast.NodeTransformer):
     """Leaves out what is imported for the type checkers only."""
 
-    def visit_If(self, node: ast.If) -> ast.AST | None:  # noqa: N802
+    def visit_If(self, node: ast.If) -> ast.AST | None:
         return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
 
 
