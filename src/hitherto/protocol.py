@@ -208,8 +208,8 @@ def accept(
        claimed it is dead, or it waits for a retry in a free conversation, it is taken over instead.
     2. A free conversation (no lease, or one past its deadline) gives epoch + 1 and the lease; what was left
        over is claimed before the new event, oldest first.
-    3. A busy one answers by its *overlap* policy; ``busy`` and ``full`` leave no mark, so that a redelivery is handled
-       later.
+    3. A busy one, or one whose line is held up by a retry in order, answers by its *overlap*
+       policy; ``busy`` and ``full`` leave no mark, so that a redelivery is handled later.
     """
     if (again := _replayed(document, now, op)) is not None:
         return again
@@ -223,7 +223,7 @@ def accept(
     policy = _policy(document, now, overlap)
     if isinstance(policy, Concurrent):
         return _accept_lone(document, now, op, event, policy, dropped, terms)
-    if not is_busy(document, now) and not _window_open(document, now, policy):
+    if not (is_busy(document, now) or _window_open(document, now, policy) or _is_blocked(document, now)):
         return _accept_free(document, now, op, event, policy, owner, dropped, terms)
     return _accept_busy(document, now, op, event, policy, dropped, terms)
 
@@ -245,12 +245,12 @@ def _redelivered(
     if entry.attempts and entry.not_before > now and not entry.claimed:
         inbox = tuple([replace(e, not_before=now) if e.seq == entry.seq else e for e in document.inbox])
         document = replace(document, inbox=inbox)
-    after, answer = take_over(document, now, op, owner, terms)
-    if answer.grant is None:
+    after, grant, dropped = _taken(document, now, owner, terms)
+    if grant is None:
         return document, _answer(document, now, "duplicate")
-    if any(handed.seq == entry.seq for handed in answer.grant.entries):
-        return after, replace(answer, seq=entry.seq)
-    return after, replace(answer, status="duplicate")
+    if any(handed.seq == entry.seq for handed in grant.entries):
+        return _done(after, now, op, "granted", terms, entry.seq, grant, dropped)
+    return _done(after, now, op, "duplicate", terms, -1, grant, dropped)
 
 
 def _window_open(document: Document, now: float, policy: Policy) -> bool:
@@ -262,6 +262,18 @@ def _window_open(document: Document, now: float, policy: Policy) -> bool:
         return any(
             entry.gather == kind and entry.not_before > now and not entry.attempts for entry in document.inbox
         )
+    return False
+
+
+def _is_blocked(document: Document, now: float) -> bool:
+    """Whether a retry that blocks holds up the line, so that a new event could not run at once."""
+    for entry in document.inbox:
+        if entry.lone_until is not None and entry.lone_until > now:
+            continue
+        if entry.not_before <= now:
+            return False
+        if entry.blocks:
+            return True
     return False
 
 
@@ -296,7 +308,7 @@ def _accept_lone(
 ) -> Step:
     running = sum(entry.lone_until is not None and entry.lone_until > now for entry in document.inbox)
     if running >= policy.limit:
-        return document, _answer(document, now, "busy", dropped)
+        return _refused(document, now, op, "busy", dropped, terms)
     seq, until = document.next_seq, now + terms.lease
     entry = Entry(seq, event.id, event.payload, now, 1, False, 0.0, None, until)
     document = replace(document, inbox=(*document.inbox, entry), next_seq=seq + 1)
@@ -315,7 +327,7 @@ def _accept_busy(
 ) -> Step:
     waiting = [entry for entry in document.inbox if _is_waiting(entry)]
     if isinstance(policy, Reject):
-        return document, _answer(document, now, "busy", dropped)
+        return _refused(document, now, op, "busy", dropped, terms)
     if isinstance(policy, Debounce):
         return _debounce(document, now, op, event, policy, waiting, dropped, terms)
     if len(waiting) >= policy.limit:
@@ -357,7 +369,7 @@ def _overflow(
 ) -> Step:
     on_full = policy.on_full if isinstance(policy, Queue) else "reject"
     if on_full == "reject":
-        return document, _answer(document, now, "full", dropped)
+        return _refused(document, now, op, "full", dropped, terms)
     if on_full == "drop_newest":
         document = _marked(document, (event.id,), now, terms)
         return _done(document, now, op, "dropped", terms, dropped=(*dropped, Dropped(event.id, "newest")))
@@ -415,20 +427,29 @@ def take_over(document: Document, now: float, op: str | None, owner: str, terms:
     """Give a free conversation with something due to *owner*: epoch + 1, leftovers first; else ``nothing``.
 
     An entry that was claimed ``max_attempts`` times without ever being settled killed its workers: it becomes
-    a dead letter here instead of being tried for ever.
+    a dead letter here instead of being tried for ever. A dead lease goes in any case, so that nobody is sent
+    to look at it again.
     """
     if (again := _replayed(document, now, op)) is not None:
         return again
     if is_busy(document, now):
         return document, _answer(document, now, "nothing")
-    tidy, dropped = _expire_entries(document, now, terms)
-    tidy = replace(tidy, inbox=_unclaimed(tidy.inbox, now))
-    after, grant, more = _grant(tidy, now, owner, terms)
+    after, grant, dropped = _taken(document, now, owner, terms)
     if grant is not None:
-        return _done(after, now, op, "granted", terms, grant=grant, dropped=dropped + more)
-    if dropped or more:
-        return _done(after, now, op, "nothing", terms, dropped=dropped + more)
+        return _done(after, now, op, "granted", terms, grant=grant, dropped=dropped)
+    if dropped or document.lease is not None:
+        return _done(after, now, op, "nothing", terms, dropped=dropped)
     return document, _answer(document, now, "nothing")
+
+
+def _taken(
+    document: Document, now: float, owner: str, terms: Terms
+) -> tuple[Document, Grant | None, tuple[Dropped, ...]]:
+    """A free conversation after what is next was claimed; its dead lease is gone also when nothing was."""
+    document, dropped = _expire_entries(document, now, terms)
+    document = replace(document, inbox=_unclaimed(document.inbox, now))
+    document, grant, more = _grant(document, now, owner, terms)
+    return document, grant, dropped + more
 
 
 def acquire(document: Document, now: float, op: str | None, owner: str, terms: Terms) -> Step:
@@ -544,7 +565,7 @@ def _held(document: Document, claim: Claim) -> list[Entry] | None:
     if document.lease is None or document.epoch != claim.epoch:
         return None
     mine = [entry for entry in document.inbox if entry.claimed]
-    return mine if len(mine) == len(claim.seqs) else None
+    return mine if tuple([entry.seq for entry in mine]) == claim.seqs else None
 
 
 def _settled(
@@ -756,11 +777,13 @@ def wake_at(document: Document) -> float | None:
     times: list[float] = []
     if document.lease is not None:
         times.append(document.lease.deadline)
+    line_open = document.lease is None
     for entry in document.inbox:
         if entry.lone_until is not None:
             times.append(entry.lone_until)
-        elif document.lease is None:
+        elif line_open:
             times.append(entry.not_before)
+            line_open = not entry.blocks
     return min(times) if times else None
 
 
@@ -838,9 +861,18 @@ def _kept(record: Stored | None, now: float, terms: Terms) -> Stored | None:
     return replace(record, expires_at=now + terms.record_ttl)
 
 
-def _answer(document: Document, now: float, status: Status, dropped: tuple[Dropped, ...] = ()) -> Answer:
+def _answer(document: Document, now: float, status: Status) -> Answer:
     """An answer that changed nothing."""
-    return Answer(status, -1, None, depth(document), wake_at(document), dropped, now)
+    return Answer(status, -1, None, depth(document), wake_at(document), (), now)
+
+
+def _refused(
+    document: Document, now: float, op: str | None, status: Status, dropped: tuple[Dropped, ...], terms: Terms
+) -> Step:
+    """The event leaves no mark; a change all the same when entries expired on the way."""
+    if dropped:
+        return _done(document, now, op, status, terms, dropped=dropped)
+    return document, _answer(document, now, status)
 
 
 def _done(

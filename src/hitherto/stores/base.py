@@ -65,6 +65,7 @@ class Store(ABC):
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
+        self._rounds: dict[str, int] = {}
         self._ops = map(f"{secrets.token_hex(6)}-{{:x}}".format, itertools.count(1))
 
     # ------------------------------------------------------------------------------- the five primitives
@@ -281,8 +282,12 @@ class Store(ABC):
 
     async def expire(self, bot: str, limit: int, terms: Terms) -> int:
         """Tidy up to *limit* conversations; how many were changed. Call it again and again: it goes round."""
+        start = self._rounds.pop(bot, 0)
+        addresses = await _first(self.scan(bot, "all"), start + limit)
+        if len(addresses) == start + limit:
+            self._rounds[bot] = start + limit
         changed = 0
-        for address in await _first(self.scan(bot, "all"), limit):
+        for address in addresses[start:]:
             changed += await self.transact(address, lambda document, now: _tidied(document, now, terms))
         return changed
 
