@@ -298,8 +298,7 @@ class _Draft:
         self._check_keywords()
         self._check_names()
         self._check_states()
-        self._resolve_edges()
-        doubts = [] if self.problems or self.keywords.abstract else self._doubts()
+        doubts = self._doubts() if self._resolve_edges() else []
         if self.keywords.strict:
             self.problems += doubts
         if self.problems:
@@ -383,7 +382,7 @@ class _Draft:
             if owner != attribute:
                 self.problems.append(f"duplicate name: {both} are both stored as {shown(name)}")
         for name, owner in owners.items():
-            if owner != name and name in self.states and owners.get(self._stored(name)) == name:
+            if owner != name and name in self.states and self._stored(name) != name:
                 self.problems.append(
                     f"duplicate name: {shown(owner)} is stored as {shown(name)}, another state's attribute"
                 )
@@ -405,11 +404,13 @@ class _Draft:
             if not isinstance(label, str):
                 self.problems.append(f"state {shown(attribute)}: label= is text, not {_kind(label)}")
 
-    def _resolve_edges(self) -> None:
+    def _resolve_edges(self) -> bool:
+        before = len(self.problems)
         order = {attribute: place for place, attribute in enumerate(self.states)}
         for attribute, state in self.states.items():
             found = {end for ref in state.to or () if (end := self._target(attribute, ref)) is not None}
             self.edges[attribute] = tuple(sorted(found, key=order.__getitem__))
+        return len(self.problems) == before
 
     def _target(self, attribute: str, ref: object) -> str | None:
         start = shown(attribute)
@@ -424,7 +425,7 @@ class _Draft:
         return found
 
     def _doubts(self) -> list[str]:
-        if not self._declared:
+        if self.keywords.abstract or not self._declared:
             return []
         doubts = [
             f"state {shown(attribute)} cannot be reached from the initial one; name it in a to=, or remove it"
@@ -443,9 +444,8 @@ class _Draft:
         return any(state.to is not None for state in self.states.values())
 
     def _unreachable(self) -> list[str]:
-        waiting = [attribute for attribute, state in self.states.items() if state.initial] or list(
-            self.states
-        )
+        starts = [attribute for attribute, state in self.states.items() if state.initial]
+        waiting = starts or list(self.states)
         reached = set(waiting)
         while waiting:
             new = set(self.edges[waiting.pop()]) - reached
@@ -520,7 +520,9 @@ def _find(by_ref: Mapping[Hashable, T], by_text: Mapping[str, T], ref: object) -
 
 
 def _text_of(ref: object) -> str:
-    return ref.name if isinstance(ref, State | Enum) else str(ref)
+    if isinstance(ref, State):
+        return "State()" if ref._flow is None else f"{ref._flow.__hitherto__.name}.{ref.name}"
+    return ref.name if isinstance(ref, Enum) else str(ref)
 
 
 def _kind(value: object) -> str:
