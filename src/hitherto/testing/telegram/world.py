@@ -37,26 +37,25 @@ class Bell:
 
     def ring(self) -> None:
         """Wake all who wait now."""
-        for waiter in self._waiting:
+        for waiter in tuple(self._waiting):
             if not waiter.done():
                 waiter.set_result(None)
-        self._waiting.clear()
 
-    async def wait(self) -> None:
-        """Until the next ring."""
-        waiter = asyncio.get_running_loop().create_future()
+    def wait(self) -> asyncio.Future[None]:
+        """The next ring; it is listened for from this call on, awaited or not."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiting.discard(waiter)
+        waiter.add_done_callback(self._waiting.discard)
+        return waiter
 
 
 async def first_of(*waits: Awaitable[object]) -> None:
-    """Wait until one of them is through; the others are cancelled."""
+    """Wait until one of them is through, and raise what it raised; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
         for task in tasks:
             task.cancel()
