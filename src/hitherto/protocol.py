@@ -181,7 +181,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """What an operation did: to the event (``seq`` is its place), to the line (``depth``), and what to run
     next.
 
-    ``at`` is the store's time of the answer; ``wake_at`` is the time at which somebody must look at this conversation again, if nothing else happens.
+    ``at`` is the store's time of the answer; ``wake_at`` is the time at which somebody must look at this
+    conversation again, if nothing else happens.
     """
 
     status: Status
@@ -500,7 +501,7 @@ def _claim_next(
 
 
 def _next_due(inbox: tuple[Entry, ...], now: float) -> list[Entry]:
-    """The oldest entry that may run, followed by the rest of its burst; empty when none is due."""
+    """The oldest entry that may run, with its burst up to whatever runs alone; empty when none is due."""
     chosen: list[Entry] = []
     for entry in inbox:
         if entry.claimed or entry.lone_until is not None:
@@ -515,6 +516,8 @@ def _next_due(inbox: tuple[Entry, ...], now: float) -> list[Entry]:
                 break
         elif entry.gather == "burst":
             chosen.append(entry)
+        else:
+            break
     return chosen
 
 
@@ -700,7 +703,7 @@ def _is_bare(document: Document) -> bool:
 
 
 def forget(document: Document, now: float) -> Document:
-    """Erase everything about the conversation; epoch + 1, so that whoever is running it cannot bring it back."""
+    """Erase everything about the conversation; epoch + 1, so that whoever runs it cannot bring it back."""
     return Document(
         version=document.version + 1, epoch=document.epoch + 1, next_seq=document.next_seq, touched=now
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hitherto import protocol
 from hitherto.addresses import Address
-from hitherto.overlap import Queue, Reject
+from hitherto.overlap import Burst, Queue, Reject
 from hitherto.protocol import EMPTY, Claim, Event, Terms
 from hitherto.stores.base import Store
 from hitherto.testing import ManualClock
@@ -78,6 +78,14 @@ def test_a_dead_lease_with_nothing_due_is_freed_by_whoever_looks():
     assert answer.status == "nothing"
     assert answer.wake_at is None
     assert protocol.settle(document, 41, None, Claim(1), TERMS)[1].status == "fenced"
+
+
+def test_a_burst_does_not_reach_over_what_was_accepted_in_between():
+    document, first = accepted(EMPTY, 0, "a")
+    for name, policy in (("b", Burst()), ("c", Queue()), ("d", Burst())):
+        document, _ = accepted(document, 0, name, policy)
+    answer = protocol.settle(document, 1, None, first.grant.claim, TERMS)[1]
+    assert [entry.event_id for entry in answer.grant.entries] == ["b"]
 
 
 async def test_expire_of_a_plain_store_goes_round():
