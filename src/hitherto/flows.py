@@ -39,7 +39,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeAlias, TypeVar, final, overload
+from typing import Any, NoReturn, TypeAlias, TypeVar, final
 from weakref import WeakValueDictionary
 
 from hitherto import drawings
@@ -167,14 +167,16 @@ class _Body(dict[str, object]):
 
 
 class _StoredName:
-    """``Signup.name`` is the stored name, unless a state is called so: a data descriptor would hide it."""
+    """``Signup.name`` is the stored name, unless a state is called so: a data descriptor would hide it.
 
-    @overload
-    def __get__(self, flow: None, owner: type) -> _StoredName: ...
-    @overload
-    def __get__(self, flow: FlowMeta, owner: type) -> str: ...
-    def __get__(self, flow: FlowMeta | None, owner: type) -> str | _StoredName:
-        return self if flow is None else flow.__hitherto__.name
+    mypy takes a state called ``name`` for text all the same; it is accepted wherever a state is expected.
+    """
+
+    def __get__(self, flow: Any, owner: type | None = None) -> str:
+        if flow is None:
+            raise AttributeError("name")
+        name: str = flow.__hitherto__.name
+        return name
 
 
 class FlowMeta(type):
