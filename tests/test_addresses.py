@@ -220,6 +220,9 @@ NOT_CANONICAL = [
 def test_decode_refuses_what_encode_would_not_have_written(text: str) -> None:
     with pytest.raises(BadKey):
         decode(text)
+    if text.startswith("b//"):
+        with pytest.raises(BadKey):
+            parse_key(text[3:])
 
 
 @given(TEXT | st.text(alphabet="0123456789.-+=/()%7Aex_tru", max_size=12))

@@ -269,7 +269,8 @@ def _get_elsewhere(node: Any, name: str) -> Any:
 
 def _unknown(node: Any) -> Any:
     """What python-telegram-bot was sent and does not know yet."""
-    fields = node.api_kwargs if _keeps_unknown(type(node)) else None
+    kind: Any = type(node)
+    fields = node.api_kwargs if _keeps_unknown(kind) else None
     return fields if isinstance(fields, _DICTS) else {}
 
 
