@@ -13,6 +13,7 @@ declares.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar, is_typeddict
@@ -144,9 +145,13 @@ class Shape:
             return
         if hasattr(cls, "model_validate_json") and hasattr(cls, "model_dump"):
             self._decode: Callable[[bytes], Any] = cls.model_validate_json
+            self._names: tuple[str, ...] = tuple(cls.model_fields)
             self._dump = lambda value: value.model_dump(mode="json", by_alias=True)
         elif dataclasses.is_dataclass(cls) or is_typeddict(cls) or issubclass(cls, msgspec.Struct):
             self._decode = msgspec.json.Decoder(cls).decode
+            self._names = getattr(cls, "__struct_fields__", None) or tuple(cls.__annotations__)
+            if dataclasses.is_dataclass(cls):
+                self._names = tuple(field.name for field in dataclasses.fields(cls))
         else:
             raise TypeError(
                 f"data={cls.__name__}: use a dataclass, a msgspec.Struct, a TypedDict or a pydantic model"
@@ -164,6 +169,20 @@ class Shape:
                 "give every field a default or pass the values to start()",
                 path="data",
             ) from error
+
+    def changed(self, value: Any, new: Mapping[str, object]) -> Any:
+        """A copy of an instance with other values; an unknown name is refused with the nearest one."""
+        for name in new:
+            if name not in self._names:
+                near = difflib.get_close_matches(name, self._names, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(self._names)}"
+                path = f'data["{name}"]'
+                raise DataError(f"{path}: {type(value).__name__} has no such field; {hint}", path=path)
+        if hasattr(value, "model_copy"):
+            return value.model_copy(update=dict(new))
+        if isinstance(value, msgspec.Struct):
+            return msgspec.structs.replace(value, **new)
+        return dataclasses.replace(value, **new)
 
     def decode(self, fields: Fields) -> Any:
         """Fields as an instance; wrong stored data is a DataError naming the field."""

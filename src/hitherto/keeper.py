@@ -1,0 +1,362 @@
+"""The keeper: accepts events, runs their turns, renews what it holds and picks up what others left behind.
+
+``handle`` is the whole turn: accept, run the handler, commit. It returns when its own event is settled, or
+queued; what waits behind is run by the keeper's own tasks, never on the caller's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Self, TypeAlias
+
+from hitherto import failures
+from hitherto.addresses import Address, Key, check_key
+from hitherto.errors import EventTooLarge, KeeperClosed, NotStarted
+from hitherto.failures import OnError
+from hitherto.flows import Flow, FlowRegistry, spec
+from hitherto.keys import ChatUser, Strategy, as_strategy
+from hitherto.leases import Leases, OnLost
+from hitherto.outcomes import Listeners, Outcome, OutcomeStatus, Step
+from hitherto.overlap import Burst, ByFlow, Concurrent, Debounce, Overlap, Policy, Queue, Reject
+from hitherto.patience import Clock, Patience, SystemClock
+from hitherto.protocol import Answer, Dead, Document, Event, Status, Terms
+from hitherto.pump import Health, Pump
+from hitherto.remembered import Handler
+from hitherto.runner import Conduct, Runner
+from hitherto.stores import Store, open_store
+from hitherto.telegram import event_id as find_event_id
+from hitherto.telegram import update_json
+from hitherto.turns import OnInvalid, OnUnknown, Rules, Turn
+
+OverlapOf: TypeAlias = Policy | Callable[[Any], Policy | None]
+
+_POLICIES = (Reject, Queue, Debounce, Burst, Concurrent)
+_SEVEN = ("init", "get_state", "set_state", "get_data", "set_data", "update_data", "clear")
+_STATUS: dict[Status, OutcomeStatus] = {
+    "duplicate": "duplicate", "queued": "queued", "debounced": "debounced", "busy": "busy", "full": "full",
+    "dropped": "dropped", "granted": "queued",
+}  # fmt: skip
+
+
+class Keeper:
+    """Keeps the conversations of one bot in one store.
+
+    *store*: a URL, a Store, or an object of your own with the seven methods of FSM storage.  *key*: which
+    conversation an event belongs to. *handler*: runs the events that no caller brings a handler for, above
+    all those recovered after a crash. *overlap*: a policy, or a function of the event whose ``None`` means
+    the default; a flow's own comes before the keeper's. *deadline*: how long the store may be away before
+    ``StoreError``.
+    """
+
+    def __init__(
+        self,
+        bot: str,
+        store: str | Store | Any = "memory://",
+        flows: Iterable[type[Flow]] = (),
+        *,
+        key: Strategy | Callable[[Any], Any] | None = None,
+        overlap: OverlapOf | None = None,
+        handler: Handler | None = None,
+        decode: Callable[[bytes], Any] | None = None,
+        on_invalid_transition: OnInvalid = "raise",
+        on_unknown_state: OnUnknown = "raise",
+        on_error: OnError = "retry",
+        on_lost: OnLost = "continue",
+        max_attempts: int = 5,
+        backoff: Callable[[int], float] = failures.doubling,
+        retry_in_order: bool = False,
+        handler_timeout: float | None = None,
+        max_turns: int = 1000,
+        max_event_bytes: int = 262_144,
+        lease: float = 30.0,
+        sweep: float = 5.0,
+        grace: float = 10.0,
+        deadline: float = 10.0,
+        seen_limit: int = 1000,
+        seen_age: float = 172_800.0,
+        record_ttl: float | None = None,
+        log_ids: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._options = {
+            name: value for name, value in locals().items() if name not in ("self", "bot", "store")
+        }
+        _check_positive(
+            {
+                "lease": lease, "sweep": sweep, "max_turns": max_turns, "max_attempts": max_attempts,
+                "deadline": deadline, "seen_limit": seen_limit, "seen_age": seen_age,
+                "max_event_bytes": max_event_bytes,
+            }
+        )  # fmt: skip
+        self.bot = bot
+        self.flows = FlowRegistry(flows)
+        self.strategy = as_strategy(ChatUser() if key is None else key)
+        self.store, self._owned = _store_of(store)
+        self.terms = Terms(
+            lease=lease, max_attempts=max_attempts, seen_limit=seen_limit, seen_age=seen_age,
+            record_ttl=record_ttl, retry_in_order=retry_in_order,
+        )  # fmt: skip
+        self._overlap = overlap if callable(overlap) else None
+        self._default_overlap = _overlap_of(None if callable(overlap) else overlap, self.flows)
+        self._max_event_bytes, self._grace = max_event_bytes, grace
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._listeners = Listeners(bot, log_ids)
+        self._runner = Runner(
+            bot, self.store, secrets.token_hex(8), self.terms,
+            Rules(self.flows, on_invalid_transition, on_unknown_state),
+            Conduct(failures.check_policy(on_error), backoff, handler_timeout),
+            Leases(on_lost), Patience(self._clock, deadline), self._listeners, max_turns,
+        )  # fmt: skip
+        self._runner.handler = handler
+        if decode is not None:
+            self._runner.remembered.decode = decode
+        self._pump = Pump(self._runner, self._clock, sweep)
+        self._pumping: asyncio.Task[None] | None = None
+        self._phase: Literal["new", "running", "stopping", "stopped"] = "new"
+
+    def __repr__(self) -> str:
+        return f"Keeper({self.bot!r}, store={self.store!r}, {self._phase})"
+
+    # ------------------------------------------------------------------------------------ start and stop
+
+    async def start(self) -> None:
+        """Open the store, make it ready for this bot, and begin to renew and to sweep."""
+        if self._phase == "running":
+            return
+        if self._phase != "new":
+            raise KeeperClosed()
+        await self.store.init(self.bot, **self._options)
+        self._phase = "running"
+        self._pumping = asyncio.get_running_loop().create_task(self._pump.run())
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Let running turns finish for *grace* seconds, hand nothing new out, release the rest, close the
+        store.
+        """
+        if self._phase != "running":
+            return
+        self._phase = "stopping"
+        runner = self._runner
+        runner.stopping = True
+        if not await runner.finish(self._grace if grace is None else grace):
+            runner.interrupt()
+            await runner.finish(5.0)
+        if self._pumping is not None:
+            self._pumping.cancel()
+            await asyncio.gather(self._pumping, return_exceptions=True)
+        self._phase = "stopped"
+        if self._owned:
+            await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # --------------------------------------------------------------------------------------- events
+
+    async def handle(
+        self, event: Any, handler: Handler | None = None, *, id: str | int | None = None, key: Key = None
+    ) -> Outcome:
+        """The whole turn of one event: accept it, run the handler on its Turn, commit.
+
+        Returns when this event is settled, or kept for later. What the handler raises is raised here, after
+        the store knows; the event is then retried, given up or kept as a dead letter, by ``on_error``.
+        """
+        self._check_running()
+        if key is None:
+            key = self.strategy.extract(event)
+            if key is None:
+                return await self._without_key(event, handler)
+        address = Address(self.bot, "", check_key(key))
+        payload = update_json(event)
+        if len(payload) > self._max_event_bytes:
+            raise EventTooLarge(len(payload), self._max_event_bytes)
+        event_id = find_event_id(event) if id is None else str(id)
+        await self._runner.slots.acquire()
+        return await self._accepted(address, Event(event_id, payload), event, handler)
+
+    async def _accepted(
+        self, address: Address, stored: Event, event: Any, handler: Handler | None
+    ) -> Outcome:
+        runner = self._runner
+        error: BaseException | None = None
+        try:
+            answer = await runner.accept(address, stored, self._overlap_for(event), event, handler)
+            status, attempt = _STATUS[answer.status], 0
+            grant = answer.grant
+            if grant is None or not grant.entries or grant.entries[-1].seq != answer.seq:
+                runner.queued(address, answer, event, handler)
+            else:
+                attempt = grant.entries[-1].attempts
+                answer, error = await runner.turn(address, grant, handler, event)
+                status = "failed" if error is not None else _ended(answer)
+                runner.follow(address, answer)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            runner.slots.release()
+            raise
+        if error is not None:
+            raise error
+        self._listeners.counts[status] += 1
+        return Outcome(status, stored.id, address.key, answer.depth, attempt)
+
+    async def _without_key(self, event: Any, handler: Handler | None) -> Outcome:
+        """An event of no conversation: the handler gets an empty record, and nothing is stored."""
+        run = handler or self._runner.handler
+        if run is None:
+            raise NotStarted("no handler: give one to handle() or to Keeper(handler=...)")
+        async with self._runner.slots:
+            await run(Turn(self._runner.rules, self.bot, None, None, event=event))
+        self._listeners.counts["no-key"] += 1
+        return Outcome("no-key")
+
+    @asynccontextmanager
+    async def open(self, key: Key, *, timeout: float | None = None) -> AsyncIterator[Turn]:
+        """The same lock and commit without an event, from a job, an admin command or a test.
+
+        Waits until the conversation is free, for at most *timeout* seconds. Leaving the block commits;
+        raising in it commits nothing. ``Fenced`` is raised when the lease was lost meanwhile.
+        """
+        self._check_running()
+        async with self._runner.held(Address(self.bot, "", check_key(key)), timeout) as turn:
+            yield turn
+
+    # ------------------------------------------------------------------------------------ looking after it
+
+    def listen(self, callback: Callable[[Step], object]) -> Callable[[], None]:
+        """Give every step to *callback*, from now on; call the answer to stop listening."""
+        callbacks = self._listeners.callbacks
+        callbacks.append(callback)
+        return lambda: callbacks.remove(callback) if callback in callbacks else None
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often each outcome came up since the start."""
+        return Counter(self._listeners.counts)
+
+    def health(self) -> Health:
+        """Whether the background task does its work, and how many turns run."""
+        return self._pump.health()
+
+    async def sweep(self) -> None:
+        """Do now what the background task does at intervals: renew, and take over what was left behind."""
+        self._check_running()
+        await self._pump.renew()
+        await self._pump.sweep()
+
+    async def idle(self, seconds: float = 60.0) -> bool:
+        """Wait until nothing runs in this process, at most so long; whether that is so."""
+        return await self._runner.finish(seconds)
+
+    async def inspect(self, key: Key) -> Document:
+        """Everything that is kept about one conversation."""
+        return await self.store.load(self._address(key))
+
+    async def dead_letters(self, key: Key) -> tuple[Dead, ...]:
+        """The events of a conversation that were given up after their last attempt."""
+        return (await self.store.load(self._address(key))).dead
+
+    async def dead_keys(self) -> AsyncIterator[Key]:
+        """The conversations that have dead letters."""
+        async for address in self.store.scan(self.bot, "dead"):
+            yield address.key
+
+    async def retry_dead(self, key: Key, seq: int) -> bool:
+        """Put a dead letter back in line, with its attempts forgotten; whether it was there."""
+        self._check_running()
+        address, op = self._address(key), self.store.op()
+        answer = await self._patience(lambda: self.store.retry_dead(address, seq, op, self.terms))
+        if answer.status == "queued" and self._runner.can_run(address):
+            self._runner.set_alarm(address, 0.0)
+        return answer.status == "queued"
+
+    async def drop_dead(self, key: Key, seq: int) -> bool:
+        """Throw a dead letter away; whether it was there."""
+        address, op = self._address(key), self.store.op()
+        answer = await self._patience(lambda: self.store.drop_dead(address, seq, op, self.terms))
+        return answer.status == "dropped"
+
+    async def force_release(self, key: Key) -> bool:
+        """Free a stuck conversation: whoever runs it can commit nothing more, its events wait again."""
+        address, op = self._address(key), self.store.op()
+        answer = await self._patience(lambda: self.store.force_release(address, op, self.terms))
+        if answer.wake_at is not None and self._phase == "running" and self._runner.can_run(address):
+            self._runner.set_alarm(address, answer.wake_at - answer.at)
+        return answer.status == "released"
+
+    async def forget(self, key: Key) -> None:
+        """Erase everything about a conversation; whoever runs it now cannot bring it back."""
+        await self._patience(lambda: self.store.forget(self._address(key)))
+
+    # ------------------------------------------------------------------------------------------ pieces
+
+    @property
+    def _patience(self) -> Patience:
+        return self._runner.patience
+
+    def _address(self, key: Key) -> Address:
+        return Address(self.bot, "", check_key(key))
+
+    def _check_running(self) -> None:
+        if self._phase == "new":
+            raise NotStarted()
+        if self._phase != "running":
+            raise KeeperClosed()
+
+    def _overlap_for(self, event: Any) -> Overlap:
+        if self._overlap is None:
+            return self._default_overlap
+        policy = self._overlap(event)
+        if policy is None:
+            return self._default_overlap
+        if not isinstance(policy, _POLICIES):
+            raise TypeError(f"overlap answered {policy!r}; it answers one of {_policy_names()}, or None")
+        return policy
+
+
+def _ended(answer: Answer) -> OutcomeStatus:
+    return "fenced" if answer.status == "fenced" else "committed"
+
+
+def _policy_names() -> str:
+    return ", ".join(policy.__name__ for policy in _POLICIES)
+
+
+def _overlap_of(given: Policy | None, flows: FlowRegistry) -> Overlap:
+    if given is not None and not isinstance(given, _POLICIES):
+        raise TypeError(f"overlap={given!r}: one of {_policy_names()}, or a function of the event")
+    default = Queue() if given is None else given
+    own = {spec(flow).name: spec(flow).overlap for flow in flows}
+    policies = {name: policy for name, policy in own.items() if isinstance(policy, _POLICIES)}
+    return ByFlow(default, policies) if policies else default
+
+
+def _store_of(store: Any) -> tuple[Store, bool]:
+    """The store, and whether it is ours to close: one that was opened from a URL."""
+    if isinstance(store, str):
+        return open_store(store), True
+    if isinstance(store, Store):
+        return store, False
+    missing = [name for name in _SEVEN if not callable(getattr(store, name, None))]
+    if missing:
+        raise TypeError(
+            f"store={type(store).__name__}: a URL, a Store, or an object with FSM storage's seven methods; "
+            f"it has no {', '.join(missing)}"
+        )
+    from hitherto.stores.adapted import AdaptedStore
+
+    return AdaptedStore(store), False
+
+
+def _check_positive(values: dict[str, float]) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name}={value!r}: more than zero")
