@@ -1,6 +1,6 @@
 """What users see, as the type checkers see it; checked by mypy and pyright, never run."""
 
-# pyright: enableTypeIgnoreComments=false, reportUnnecessaryTypeIgnoreComment=true
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def errors() -> tuple[type[HithertoError], ...]:
 
 def refused() -> None:
     """Every line here is an error that a checker has to find; an unneeded ignore is an error too."""
-    Keeper()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    Keeper("bot", on_invalid_transition="shout")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    Keeper("bot", overlap=ChatUser())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    Queue(limit="many")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    Queue(on_full="explode")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Keeper()  # type: ignore[call-arg]
+    Keeper("bot", on_invalid_transition="shout")  # type: ignore[arg-type]
+    Keeper("bot", overlap=ChatUser())  # type: ignore[arg-type]
+    Queue(limit="many")  # type: ignore[arg-type]
+    Queue(on_full="explode")  # type: ignore[arg-type]
