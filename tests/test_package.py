@@ -120,8 +120,9 @@ def import_time(statement: str) -> int:
     return total
 
 
-def test_importing_costs_under_one_and_a_half_times_its_foundations() -> None:
-    rounds = [(import_time("import msgspec, asyncio"), import_time("import hitherto")) for _ in range(7)]
+@pytest.mark.parametrize("statement", ["import hitherto", "from hitherto import *"])
+def test_importing_costs_under_one_and_a_half_times_its_foundations(statement: str) -> None:
+    rounds = [(import_time("import msgspec, asyncio"), import_time(statement)) for _ in range(7)]
     foundation, ours = (min(column) for column in zip(*rounds, strict=True))
     assert foundation > 0
     assert ours < 1.5 * foundation, f"{ours} us beside {foundation} us"

@@ -7,7 +7,6 @@ it too.
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -29,6 +28,8 @@ _OURS: Final = {
 
 def schemes() -> dict[str, str]:
     """Every URL scheme that a store is installed for, and where its class is."""
+    from importlib.metadata import entry_points  # it costs more to import than all of hitherto
+
     return {**{point.name: point.value for point in entry_points(group="hitherto.stores")}, **_OURS}
 
 
