@@ -37,6 +37,7 @@ from aiogram.webhook.aiohttp_server import SimpleRequestHandler
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from telegram import Bot as PtbBot
 from telegram import InlineKeyboardButton as PtbButton
 from telegram import InlineKeyboardMarkup as PtbMarkup
 from telegram.error import BadRequest as PtbBadRequest
@@ -992,7 +993,8 @@ async def test_ptb_calls_and_is_refused(telegram):
         with pytest.raises(Forbidden):
             await bot.send_message(7, "x")
     with pytest.raises(InvalidToken):
-        await ptb_application(telegram, "42:WRONG").initialize()
+        async with PtbBot("42:WRONG", base_url=f"{telegram.url}/bot"):
+            pass
 
 
 # --- HTTP

@@ -436,8 +436,8 @@ class Methods:
 
 
 _NOT_MODIFIED = (
-    "Bad Request: message is not modified: specified new message content and reply markup are exactly the same "
-    "as a current content and reply markup of the message"
+    "Bad Request: message is not modified: specified new message content and reply markup are exactly the "
+    "same as a current content and reply markup of the message"
 )
 
 
