@@ -1,0 +1,18 @@
+"""The kit, run on our own stores."""
+
+from __future__ import annotations
+
+import pytest
+
+from hitherto.stores.memory import MemoryStore
+from hitherto.testing.fsm import FSMStorageContract
+from hitherto.testing.primitives import PrimitivesContract
+
+
+class TestMemoryStore(FSMStorageContract, PrimitivesContract):
+    abilities = frozenset({"reopens"})
+
+    @pytest.fixture
+    async def store(self, clock):
+        async with MemoryStore(clock=clock) as store:
+            yield store
