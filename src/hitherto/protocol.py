@@ -551,7 +551,7 @@ def settle(
     if mine is None:
         return document, _answer(document, now, "fenced")
     if patch:
-        document = replace(document, record=_kept(apply(live_record(document, now), patch), now, terms))
+        document = replace(document, record=kept(apply(live_record(document, now), patch), now, terms))
     document, dropped = _settled(document, mine, verdict, not_before, error, now, terms)
     if claim.lone:
         return _done(document, now, op, "committed", terms, dropped=dropped)
@@ -739,7 +739,7 @@ def remembered(
     document: Document, now: float, op: str | None, record: Stored | None, terms: Terms
 ) -> Document:
     """The document with another record: what the FSM storage contract writes."""
-    return _done(replace(document, record=_kept(record, now, terms)), now, op, "committed", terms)[0]
+    return _done(replace(document, record=kept(record, now, terms)), now, op, "committed", terms)[0]
 
 
 def is_repeated(document: Document, op: str | None) -> bool:
@@ -826,9 +826,9 @@ def _expire_entries(document: Document, now: float, terms: Terms) -> tuple[Docum
     return document, tuple([Dropped(entry.event_id, "expired") for entry in stale])
 
 
-def _marked(document: Document, ids: Iterable[str | None], now: float, terms: Terms) -> Document:
-    """The document with *ids* in its seen window, newest last, bounded by count and by age."""
-    seen = dict(document.seen)
+def marked(seen: dict[str, float], ids: Iterable[str | None], now: float, terms: Terms) -> dict[str, float]:
+    """The seen window with *ids* in it, newest last, bounded by count and by age."""
+    seen = dict(seen)
     for event_id in ids:
         if event_id is not None:
             seen.pop(event_id, None)
@@ -839,7 +839,11 @@ def _marked(document: Document, ids: Iterable[str | None], now: float, terms: Te
         if len(seen) <= terms.seen_limit and seen[oldest] > horizon:
             break
         del seen[oldest]
-    return replace(document, seen=seen)
+    return seen
+
+
+def _marked(document: Document, ids: Iterable[str | None], now: float, terms: Terms) -> Document:
+    return replace(document, seen=marked(document.seen, ids, now, terms))
 
 
 def _buried(
@@ -858,7 +862,8 @@ def _buried(
     return _marked(document, [entry.event_id for entry in spent], now, terms), tuple(dropped)
 
 
-def _kept(record: Stored | None, now: float, terms: Terms) -> Stored | None:
+def kept(record: Stored | None, now: float, terms: Terms) -> Stored | None:
+    """The record with its time to live, if records have one."""
     if record is None or terms.record_ttl is None:
         return record
     return replace(record, expires_at=now + terms.record_ttl)
@@ -894,12 +899,13 @@ def _done(
         seqs = () if grant is None else tuple([entry.seq for entry in grant.entries])
         lone = grant is not None and grant.lone
         epoch = 0 if grant is None else (-1 if lone else grant.epoch)
-        ops = (*_recent(ops, now, terms), Op(op, now, status, epoch, seq, seqs))
+        ops = (*recent(ops, now, terms), Op(op, now, status, epoch, seq, seqs))
     document = replace(document, version=document.version + 1, ops=ops, touched=now)
     return document, Answer(status, seq, grant, depth(document), wake_at(document), dropped, now)
 
 
-def _recent(ops: tuple[Op, ...], now: float, terms: Terms) -> tuple[Op, ...]:
+def recent(ops: tuple[Op, ...], now: float, terms: Terms) -> tuple[Op, ...]:
+    """The results that are still worth keeping beside a new one."""
     if not ops:
         return ops
     if len(ops) >= terms.ops_limit:

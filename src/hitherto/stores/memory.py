@@ -10,10 +10,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
-from hitherto import addresses, protocol
-from hitherto.addresses import Address
+from hitherto import protocol, quick
+from hitherto.addresses import Address, decode, encode
 from hitherto.errors import BadStoreURL
-from hitherto.protocol import EMPTY, Document, Terms
+from hitherto.overlap import Overlap
+from hitherto.protocol import EMPTY, Answer, Claim, Document, Event, Terms, Verdict
+from hitherto.records import NO_PATCH, Patch
 from hitherto.stores.base import Kind, Store, is_filed
 
 _T = TypeVar("_T")
@@ -54,11 +56,11 @@ class MemoryStore(Store):
 
     async def load(self, address: Address) -> Document:
         """The document, shared and immutable."""
-        return self._documents.get(addresses.encode(address), EMPTY)
+        return self._documents.get(encode(address), EMPTY)
 
     async def swap(self, address: Address, expected_version: int, document: Document) -> bool:
         """Replace the document if it is still the version expected."""
-        text = addresses.encode(address)
+        text = encode(address)
         if self._documents.get(text, EMPTY).version != expected_version:
             return False
         self._put(text, document)
@@ -70,7 +72,7 @@ class MemoryStore(Store):
         for text in list(self._active if kind in ("due", "lease", "pending") else self._documents):
             document = self._documents.get(text)
             if document is not None:
-                address = addresses.decode(text)
+                address = decode(text)
                 if address.bot == bot and is_filed(address, document, kind, now):
                     yield address
 
@@ -78,9 +80,35 @@ class MemoryStore(Store):
         self, address: Address, change: Callable[[Document, float], tuple[Document, _T]]
     ) -> _T:
         """Apply the change at once: nothing can come in between."""
-        text = addresses.encode(address)
+        text = encode(address)
         before = self._documents.get(text, EMPTY)
         after, answer = change(before, self.clock())
+        if after is not before:
+            self._put(text, after)
+        return answer
+
+    async def accept(
+        self, address: Address, event: Event, overlap: Overlap, owner: str, op: str | None, terms: Terms
+    ) -> Answer:
+        """The protocol's accept, by the short way where it is one."""
+        text = encode(address)
+        before = self._documents.get(text, EMPTY)
+        after, answer = quick.accept(before, self.clock(), op, event, overlap, owner, terms)
+        if after is not before:
+            self._put(text, after)
+        return answer
+
+    async def settle(
+        self, address: Address, claim: Claim, op: str | None, terms: Terms, *, patch: Patch = NO_PATCH,
+        verdict: Verdict = "done", delay: float = 0.0, error: str = "", keep: bool = True,
+    ) -> Answer:  # fmt: skip
+        """The protocol's settle, by the short way where it is one."""
+        text, now = encode(address), self.clock()
+        before = self._documents.get(text, EMPTY)
+        after, answer = quick.settle(
+            before, now, op, claim, terms,
+            patch=patch, verdict=verdict, not_before=now + delay if delay else 0.0, error=error, keep=keep,
+        )  # fmt: skip
         if after is not before:
             self._put(text, after)
         return answer
@@ -93,7 +121,7 @@ class MemoryStore(Store):
         for _ in range(min(limit, len(self._round))):
             text = self._round.pop()
             before = self._documents.get(text)
-            if before is None or addresses.decode(text).bot != bot:
+            if before is None or decode(text).bot != bot:
                 continue
             after = protocol.expire(before, now, terms)
             if protocol.is_void(after, now, terms):
