@@ -48,11 +48,12 @@ class Patience:
         try:
             return await call()
         except (StoreError, OSError) as error:
-            if not _worth_repeating(error):
-                raise
-            return await self._again(call, error)
+            return await self.again(call, error)
 
-    async def _again(self, call: Callable[[], Awaitable[_T]], error: Exception) -> _T:
+    async def again(self, call: Callable[[], Awaitable[_T]], error: Exception) -> _T:
+        """Go on after a first *error*, if it is one that may pass."""
+        if not _worth_repeating(error):
+            raise error
         end = self.clock() + self.deadline
         pause = 0.02
         while True:

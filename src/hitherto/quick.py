@@ -1,7 +1,7 @@
 """The common case, short: an event for a conversation where nothing waits, and the end of the only turn.
 
 Both functions answer exactly what :mod:`hitherto.protocol` answers, and hand over to it whenever the case is
-not the common one; a property test holds them to that.  Stores that run the protocol in this process use them.
+not the common one; a property test holds them to that. Stores that run the protocol in this process use them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def accept(
     if op is not None:
         ops = (*protocol.recent(ops, now, terms), Op(op, now, "granted", epoch, seq, (seq,)))
     after = Document(
-        document.version + 1, epoch + 0, Lease(owner, deadline), document.record, (entry,), seq + 1,
+        document.version + 1, epoch, Lease(owner, deadline), document.record, (entry,), seq + 1,
         document.seen, ops, document.dead, now,
     )  # fmt: skip
     grant = Grant(epoch, (entry,), protocol.live_record(document, now), deadline)

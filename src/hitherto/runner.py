@@ -19,7 +19,7 @@ import msgspec
 
 from hitherto import addresses, failures
 from hitherto.addresses import Address
-from hitherto.errors import DataError, Fenced, KeeperClosed
+from hitherto.errors import DataError, Fenced, KeeperClosed, StoreError
 from hitherto.failures import OnError
 from hitherto.leases import Leases, Running
 from hitherto.outcomes import Listeners
@@ -33,6 +33,7 @@ from hitherto.turns import Rules, Turn
 
 _T = TypeVar("_T")
 _log = logging.getLogger("hitherto")
+_TROUBLE = (StoreError, OSError, asyncio.CancelledError)
 
 
 class Conduct(msgspec.Struct, frozen=True):
@@ -88,15 +89,16 @@ class Runner:
     ) -> Answer:
         """Take an event in, with a slot held; cancelled meanwhile, the runner runs it."""
         op = self.store.op()
+        try:
+            answer = await self.store.accept(address, event, overlap, self.owner, op, self.terms)
+        except _TROUBLE as trouble:
 
-        def call() -> Awaitable[Answer]:
-            return self.store.accept(address, event, overlap, self.owner, op, self.terms)
+            def orphaned(answer: Answer) -> None:
+                self.listeners.accepted(address, answer)
+                self.queued(address, answer, original, handler)
 
-        def orphaned(answer: Answer) -> None:
-            self.listeners.accepted(address, answer)
-            self.queued(address, answer, original, handler)
-
-        answer = await self._surely(call, orphaned)
+            accept = partial(self.store.accept, address, event, overlap, self.owner, op, self.terms)
+            answer = await self._insist(trouble, accept, orphaned)
         self.listeners.accepted(address, answer)
         return answer
 
@@ -124,21 +126,14 @@ class Runner:
     ) -> Answer:
         """End a turn in the store; cancelled meanwhile, it is ended all the same and the runner goes on."""
         op, claim, keep = self.store.op(), grant.claim, not self.stopping
-
-        def call() -> Awaitable[Answer]:
-            return self.store.settle(
-                address,
-                claim,
-                op,
-                self.terms,
-                patch=patch,
-                verdict=verdict,
-                delay=delay,
-                error=error,
-                keep=keep,
-            )
-
-        return await self._surely(call, lambda answer: self.follow(address, answer))
+        settle = partial(
+            self.store.settle, address, claim, op, self.terms,
+            patch=patch, verdict=verdict, delay=delay, error=error, keep=keep,
+        )  # fmt: skip
+        try:
+            return await settle()
+        except _TROUBLE as trouble:
+            return await self._insist(trouble, settle, partial(self.follow, address))
 
     async def release(self, address: Address, grant: Grant) -> Answer:
         """Give a turn back unrun."""
@@ -149,14 +144,24 @@ class Runner:
         )
 
     async def _surely(self, call: Callable[[], Awaitable[_T]], orphaned: Callable[[_T], None]) -> _T:
-        """The answer of a call; when the caller is cancelled, a task of ours gets it and hands it to
-        *orphaned*.
+        try:
+            return await call()
+        except _TROUBLE as trouble:
+            return await self._insist(trouble, call, orphaned)
 
-        The slot goes with the answer: after CancelledError the caller has it no more, after any other error
-        it does.
+    async def _insist(
+        self, trouble: BaseException, call: Callable[[], Awaitable[_T]], orphaned: Callable[[_T], None]
+    ) -> _T:
+        """The answer of a call in trouble: repeated with patience, and by a task of ours if the caller is
+        cancelled.
+
+        The slot goes with the answer: *orphaned* gets both, so that after CancelledError the caller has it no
+        more; after any other error it does.
         """
         try:
-            return await self.patience(call)
+            if isinstance(trouble, Exception):
+                return await self.patience.again(call, trouble)
+            raise trouble
         except asyncio.CancelledError:
             self.spawn(self._instead(call, orphaned))
             raise
@@ -307,7 +312,7 @@ class Runner:
                 await self.slots.acquire()
                 acquire = partial(self.store.acquire, address, self.owner, self.store.op(), self.terms)
                 unwanted = partial(self._unwanted, address)
-                answer = await self._or_slot(self._surely(acquire, unwanted))
+                answer: Answer = await self._or_slot(self._surely(acquire, unwanted))
                 if answer.grant is not None:
                     return answer.grant
                 self.slots.release()
