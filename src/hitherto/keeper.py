@@ -82,24 +82,15 @@ class Keeper:
         log_ids: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        self._options = {
-            name: value for name, value in locals().items() if name not in ("self", "bot", "store")
-        }
-        _check_positive(
-            {
-                "lease": lease, "sweep": sweep, "max_turns": max_turns, "max_attempts": max_attempts,
-                "deadline": deadline, "seen_limit": seen_limit, "seen_age": seen_age,
-                "max_event_bytes": max_event_bytes,
-            }
-        )  # fmt: skip
+        given = locals()
+        usual = Keeper.__init__.__kwdefaults__
+        self._options = {name: given[name] for name in usual if given[name] is not usual[name]}
+        _check_positive(sweep=sweep, max_turns=max_turns, deadline=deadline, max_event_bytes=max_event_bytes)
         self.bot = bot
         self.flows = FlowRegistry(flows)
         self.strategy = as_strategy(ChatUser() if key is None else key)
         self.store, self._owned = _store_of(store)
-        self.terms = Terms(
-            lease=lease, max_attempts=max_attempts, seen_limit=seen_limit, seen_age=seen_age,
-            record_ttl=record_ttl, retry_in_order=retry_in_order,
-        )  # fmt: skip
+        self.terms = _terms(lease, max_attempts, seen_limit, seen_age, record_ttl, retry_in_order)
         self._overlap = overlap if callable(overlap) else None
         self._default_overlap = _overlap_of(None if callable(overlap) else overlap, self.flows)
         self._max_event_bytes, self._grace = max_event_bytes, grace
@@ -134,9 +125,7 @@ class Keeper:
         self._pumping = asyncio.get_running_loop().create_task(self._pump.run())
 
     async def stop(self, grace: float | None = None) -> None:
-        """Let running turns finish for *grace* seconds, hand nothing new out, release the rest, close the
-        store.
-        """
+        """Let running turns finish for *grace* seconds, hand nothing out, release the rest, close."""
         if self._phase != "running":
             return
         self._phase = "stopping"
@@ -356,7 +345,22 @@ def _store_of(store: Any) -> tuple[Store, bool]:
     return AdaptedStore(store), False
 
 
-def _check_positive(values: dict[str, float]) -> None:
+def _terms(
+    lease: float,
+    max_attempts: int,
+    seen_limit: int,
+    seen_age: float,
+    record_ttl: float | None,
+    in_order: bool,
+) -> Terms:
+    _check_positive(lease=lease, max_attempts=max_attempts, seen_limit=seen_limit, seen_age=seen_age)
+    return Terms(
+        lease=lease, max_attempts=max_attempts, seen_limit=seen_limit, seen_age=seen_age,
+        record_ttl=record_ttl, retry_in_order=in_order,
+    )  # fmt: skip
+
+
+def _check_positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name}={value!r}: more than zero")
