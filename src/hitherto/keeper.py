@@ -83,7 +83,7 @@ class Keeper:
         clock: Clock | None = None,
     ) -> None:
         given = locals()
-        usual = Keeper.__init__.__kwdefaults__
+        usual = Keeper.__init__.__kwdefaults__ or {}
         self._options = {name: given[name] for name in usual if given[name] is not usual[name]}
         _check_positive(sweep=sweep, max_turns=max_turns, deadline=deadline, max_event_bytes=max_event_bytes)
         self.bot = bot
@@ -159,6 +159,8 @@ class Keeper:
         the store knows; the event is then retried, given up or kept as a dead letter, by ``on_error``.
         """
         self._check_running()
+        if handler is None and self._runner.handler is None:
+            raise TypeError("no handler: give one to handle(event, handler) or to Keeper(handler=...)")
         if key is None:
             key = self.strategy.extract(event)
             if key is None:
@@ -200,10 +202,8 @@ class Keeper:
     async def _without_key(self, event: Any, handler: Handler | None) -> Outcome:
         """An event of no conversation: the handler gets an empty record, and nothing is stored."""
         run = handler or self._runner.handler
-        if run is None:
-            raise NotStarted("no handler: give one to handle() or to Keeper(handler=...)")
         async with self._runner.slots:
-            await run(Turn(self._runner.rules, self.bot, None, None, event=event))
+            await self._runner.call(run, Turn(self._runner.rules, self.bot, None, None, event=event))
         self._listeners.counts["no-key"] += 1
         return Outcome("no-key")
 

@@ -209,7 +209,7 @@ class Runner:
             running = Running(address, grant.claim, turn, self.patience.clock())
             self.leases.add(running)
             self.listeners.started(address, running)
-            await self._call(handler, turn)
+            await self.call(handler, turn)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the store must know first
             if running is not None:
                 self.leases.remove(running)
@@ -228,7 +228,8 @@ class Runner:
     def _seconds(self, running: Running | None) -> float:
         return 0.0 if running is None else self.patience.clock() - running.started
 
-    async def _call(self, handler: Handler | None, turn: Turn) -> None:
+    async def call(self, handler: Handler | None, turn: Turn) -> None:
+        """Run a handler, within its time."""
         if handler is None:
             raise RuntimeError("no handler for this event: give one to handle() or to Keeper(handler=...)")
         result = handler(turn)
