@@ -183,6 +183,7 @@ def test_urls_lose_their_secrets(url, shown_as):
 
 def test_the_nearest_name_ignores_case_and_needs_likeness():
     assert nearest("SIGNUP", ["other", "signup"]) == "signup"
+    assert nearest("signup", ["OTHER", "SIGNUP"]) == "SIGNUP"
     assert nearest("zzz", ["other", "signup"]) is None
     assert nearest("x", []) is None
     assert did_you_mean("zzz", ["signup"]) == ""

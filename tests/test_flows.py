@@ -251,7 +251,8 @@ def test_the_stored_name_of_a_state_can_be_given():
     assert resolve(flow, "Конец") is resolve(flow, "end") is flow.end
 
 
-LATER = State(to=[])
+class Pair(tuple, Enum):
+    b = ("x", "y")
 
 
 @pytest.mark.parametrize(
@@ -268,6 +269,7 @@ LATER = State(to=[])
         ((), []),
         (StrEnum("Where", {"B": "b"}).B, ["b"]),
         (Enum("Where", {"b": 7}).b, ["b"]),
+        (Pair.b, ["b"]),
         (Enum("Where", ["b", "c"]), ["b", "c"]),
     ],
     ids=repr,
@@ -608,10 +610,13 @@ def test_plain_classes_lend_states():
     assert two.cancel.flow is two
     assert one.cancel.label == two.cancel.label == "Stop"
     assert spec(one).edges[one.a] == (one.cancel,)
+    with pytest.raises(FlowError, match="no flow yet"):
+        _ = Cancelling.cancel.flow
 
 
 def test_a_base_state_stands_for_the_inherited_one():
     assert resolve(GiftOrder, Order.confirm) is GiftOrder.confirm
+    assert resolve(make("Third", (GiftOrder,)), Order.address).label == "Whose address?"
     with pytest.raises(UnknownState):
         resolve(Order, GiftOrder.confirm)
 
@@ -685,6 +690,14 @@ def test_a_second_flow_of_the_same_enum_has_copies():
     assert resolve(again, Step.NAME) is again.NAME
     assert resolve(Stepped, Step.NAME) is Stepped.NAME
     assert spec(again).edges[again.NAME] == (again.EMAIL,)
+
+
+def test_copies_of_enum_states_keep_their_stored_names():
+    class Named(Enum):
+        A = State(name="first")
+
+    first, second = (make(f"Flow{n}", keywords={"states": Named}) for n in range(2))
+    assert names(first) == names(second) == names(make("Child", (second,))) == ["first"]
 
 
 def test_a_subclass_answers_to_the_members_of_its_base():
@@ -898,6 +911,10 @@ def test_flows_of_functions_are_pickled_within_the_process():
     assert pickle.loads(pickle.dumps([Local, Local.a])) == [Local, Local.a]
 
 
+def test_importable_flows_are_pickled_by_reference_like_any_class():
+    assert b"_flow_at" not in pickle.dumps(Outer.Inner.only)
+
+
 def test_a_flow_declared_again_cannot_be_found_by_its_name():
     def local():
         class Local(Flow):
@@ -981,6 +998,13 @@ def test_a_flow_of_a_function_that_did_not_run_is_a_clear_error(tmp_path):
     assert first.startswith("FlowError")
     assert "top level" in first
     assert second == "True"
+
+
+def test_a_flow_of_a_function_that_its_module_calls_is_found(tmp_path):
+    (tmp_path / "remote.py").write_text(MODULE + "kept = declare()\n")
+    dumped = run_python("import pickle, remote; print(pickle.dumps(remote.kept.a).hex())", tmp_path).strip()
+    code = f"import pickle; print(repr(pickle.loads(bytes.fromhex('{dumped}'))))"
+    assert run_python(code, tmp_path) == "<State a of local>\n"
 
 
 def test_a_state_that_was_removed_meanwhile_is_unknown(tmp_path):
@@ -1192,6 +1216,21 @@ def test_hostile_names_cannot_break_a_drawing():
     states, edges = read_table(f"{flow:table}")
     assert states == HOSTILE
     assert edges == every
+
+
+@pytest.mark.parametrize("word", ["end", "State", "note", "class", "root", "constructor", "_a", "1", "é"])
+def test_words_that_mermaid_reads_otherwise_get_an_alias(word):
+    flow = make(a=State(name=word, to=word))
+    assert f"{flow:mermaid}".split("\n")[1:] == [f'    state "{word}" as s0', "    s0 --> s0"]
+
+
+def test_an_alias_is_never_the_name_of_another_state():
+    flow = make(a=State(name="end", to="s0"), b=State(name="s0"), c=State(name="s0_"))
+    assert list(read_mermaid(f"{flow:mermaid}")[0]) == ["s0__", "s0", "s0_"]
+
+
+def test_entities_are_not_interpreted_in_dot():
+    assert '[label="&amp;lt;"]' in f"{make(a=State(label='&lt;')):dot}"
 
 
 def test_labels_of_several_lines_stay_on_one():
