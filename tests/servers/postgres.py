@@ -196,6 +196,9 @@ class GivenPostgres(PostgresEndpoint):
         self.url = flavour.url
         self.query("SELECT 1")
 
+    def close(self) -> None:
+        """Nothing to do: each database was dropped by the test it was made for."""
+
 
 class PostgresServer(ServerProcess, PostgresEndpoint):
     """A server on a free loopback port, with 200 connections and pg_stat_statements where it exists.

@@ -11,7 +11,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -144,6 +145,10 @@ class GivenRedis(RedisEndpoint):
         if self.command("DBSIZE"):
             raise ServerError("the database named by HITHERTO_TEST_REDIS is not empty: name one that is (redis://host/9)")
 
+    def close(self) -> None:
+        """Leave it as it was found: empty."""
+        self.clean()
+
     def clean(self) -> None:
         """Remove the keys of this database."""
         self.command("FLUSHDB")
@@ -206,9 +211,15 @@ class RedisServer(ServerProcess, RedisEndpoint):
         """Start and wait until it answers: about 50 ms."""
         return super().start(timeout)
 
-    def memory_full(self, full: bool = True) -> None:
-        """Let every write that needs memory fail with OOM (or not any more)."""
-        self.command("CONFIG", "SET", "maxmemory", "1" if full else "0")
+    @contextmanager
+    def memory_full(self) -> Iterator[None]:
+        """Inside, every write that needs memory fails with OOM."""
+        before = self.command("CONFIG", "GET", "maxmemory")[1]
+        self.command("CONFIG", "SET", "maxmemory", "1")
+        try:
+            yield
+        finally:
+            self.command("CONFIG", "SET", "maxmemory", before)
 
 
 def open_redis(flavour: RedisFlavour) -> RedisServer | GivenRedis:

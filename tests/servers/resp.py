@@ -22,11 +22,15 @@ class Resp:
         parts = urlsplit(url)
         self._socket = _connect(url, timeout)
         self._replies = self._socket.makefile("rb")
-        if parts.password:
-            self("AUTH", *filter(None, [unquote(parts.username or ""), unquote(parts.password)]))
         database = parse_qs(parts.query).get("db", ["0"])[0] if "unix" in parts.scheme else parts.path.strip("/")
-        if database not in ("", "0"):
-            self("SELECT", database)
+        try:
+            if parts.password:
+                self("AUTH", *filter(None, [unquote(parts.username or ""), unquote(parts.password)]))
+            if database not in ("", "0"):
+                self("SELECT", database)
+        except BaseException:
+            self.close()
+            raise
 
     def __call__(self, *words: str | bytes | float) -> Any:
         self.send(*words)
@@ -66,6 +70,10 @@ class Resp:
         except RespError as error:
             return error
 
+    def timeout(self, seconds: float) -> None:
+        """How long `receive` waits from now on; after a `TimeoutError` the connection is of no more use."""
+        self._socket.settimeout(seconds)
+
     def close(self) -> None:
         """Close the connection."""
         self._replies.close()
@@ -83,7 +91,11 @@ def _connect(url: str, timeout: float) -> socket.socket:
     if "unix" in parts.scheme:
         local = socket.socket(socket.AF_UNIX)
         local.settimeout(timeout)
-        local.connect(parts.path)
+        try:
+            local.connect(parts.path)
+        except OSError:
+            local.close()
+            raise
         return local
     plain = socket.create_connection((parts.hostname or "localhost", parts.port or 6379), timeout)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
