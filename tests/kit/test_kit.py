@@ -7,9 +7,10 @@ import pytest
 from hitherto.stores.memory import MemoryStore
 from hitherto.testing.fsm import FSMStorageContract
 from hitherto.testing.primitives import PrimitivesContract
+from hitherto.testing.turns import TurnContract
 
 
-class TestMemoryStore(FSMStorageContract, PrimitivesContract):
+class TestMemoryStore(FSMStorageContract, PrimitivesContract, TurnContract):
     abilities = frozenset({"reopens"})
 
     @pytest.fixture
