@@ -330,6 +330,11 @@ class HttpServer:
         """The address, without a slash at its end."""
         return f"http://{self.host}:{self.port}"
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

@@ -80,6 +80,7 @@ class Updates:
         self.on_add: Callable[[Entry], None] | None = None
         self._strays: list[Entry] = []
         self._held: list[Entry] = []
+        self._given: list[Entry] = []
         self.mischief(Mischief())
 
     def mischief(self, bad_day: Mischief) -> None:
@@ -188,6 +189,22 @@ class Updates:
                 if len(found) == limit:
                     break
         return found
+
+    def give(self, limit: int) -> list[Json]:
+        """The next updates for a reply; `arrived` says that the reply was not cut."""
+        self._given = self.ready(limit)
+        return [entry.update for entry in self._given]
+
+    def arrived(self) -> None:
+        """What was given last has reached the bot."""
+        for entry in self._given:
+            entry.given += 1
+        self._given = []
+
+    def nothing_arrived(self) -> None:
+        """Nobody knows what the bot has read before its connection broke: strays count as not given."""
+        for entry in self._strays:
+            entry.given = 0
 
     def next_ready_in(self) -> float | None:
         """Seconds until the first of those held back can be given; nothing if nothing is owed."""

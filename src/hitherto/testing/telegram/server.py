@@ -259,6 +259,7 @@ class FakeTelegram:
     async def hang_up(self) -> None:
         """Break every connection now, long polls that wait too; what they were to bring stays owed."""
         await self.server.hang_up()
+        self.updates.nothing_arrived()
 
     def on(self, method: str, answer: Any) -> None:
         """Answer a method this way from now on: a value, or a function of the `Call` (it may be async and may
@@ -301,7 +302,10 @@ class FakeTelegram:
             raise ApiError(502, "Bad Gateway")
         result = await self._perform(name, given, call, request)
         body = json.dumps({"ok": True, "result": result}).encode()
-        return Response(200, body, cut=self._cut(name, len(body)))
+        cut = self._cut(name, len(body))
+        if name == "getUpdates" and cut is None:
+            self.updates.arrived()
+        return Response(200, body, cut=cut)
 
     def _cut(self, name: str, length: int) -> int | None:
         if trouble := self._goes_wrong(name, "cut", self._bad_day.lose_replies):
@@ -351,10 +355,7 @@ class FakeTelegram:
         if superseded.is_set():
             raise ApiError(409, "Conflict: terminated by other getUpdates request; "
                            "make sure that only one bot instance is running")  # fmt: skip
-        found = [] if request.gone.is_set() else self.updates.ready(limit)
-        for entry in found:
-            entry.given += 1
-        return [entry.update for entry in found]
+        return [] if request.gone.is_set() else self.updates.give(limit)
 
     def _take_over_polling(self) -> asyncio.Event:
         if self._poll is not None:
