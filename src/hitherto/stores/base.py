@@ -14,12 +14,16 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from asyncio import sleep
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from heapq import nsmallest
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
+import msgspec
+
 from hitherto import codec, protocol
-from hitherto.addresses import Address, Key
+from hitherto.addresses import Address, Key, encode
 from hitherto.errors import StoreConflict
 from hitherto.overlap import Overlap
 from hitherto.protocol import Answer, Claim, Document, Event, Terms, Verdict
@@ -53,6 +57,25 @@ def is_filed(address: Address, document: Document, kind: Kind, now: float) -> bo
         wake = protocol.wake_at(document)
         return address.realm == "" and wake is not None and wake <= now
     return address.realm == "" and (kind == "all" or document.record is not None)
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """One line of a list of conversations; *cursor* is what to go on after."""
+
+    cursor: str
+    key: Key
+    flow: str | None
+    state: str | None
+    recorded: bool
+    version: int
+    touched: float
+    pending: int
+    dead: int
+    lease_until: float | None
+    wake_at: float | None
+
+    def __repr__(self) -> str:
+        return f"Listed(flow={self.flow!r}, state={self.state!r}, pending={self.pending}, dead={self.dead})"
 
 
 class Store(ABC):
@@ -274,6 +297,35 @@ class Store(ABC):
         """Erase everything at *address*; whoever runs it now can commit nothing any more."""
         await self.transact(address, lambda document, now: (_forgotten(document, now), None))
 
+    # ----------------------------------------------------------------------------------------- lists
+
+    async def counts(self, bot: str) -> list[tuple[str | None, str | None, int]]:
+        """How many records there are in each state of each flow, sorted, ``None`` first."""
+        found: Counter[tuple[str | None, str | None]] = Counter()
+        async for address in self.scan(bot, "record"):
+            record = (await self.load(address)).record
+            if record is not None:
+                found[record.flow, record.state] += 1
+        return sorted([(*place, number) for place, number in found.items()], key=_none_first)
+
+    async def browse(
+        self, bot: str, *, flow: str | None = None, state: str | None = None, after: str = "", limit: int = 50
+    ) -> list[Listed]:
+        """The next *limit* conversations behind the cursor *after*, in the order of their addresses.
+
+        With *flow*, only those whose record is in that flow (``""``: in none), and with *state* too, only
+        those in that state of it (``""``: in none). The store filters; nothing loads everything, unless it
+        has no better way.
+        """
+        found: list[Listed] = []
+        async for address in self.scan(bot, "all"):
+            text = encode(address)
+            if text > after:
+                listed = _listed(text, address, await self.load(address))
+                if flow is None or _is_in(listed, flow, state):
+                    found.append(listed)
+        return nsmallest(limit, found, key=lambda listed: listed.cursor)
+
     # ------------------------------------------------------------------------------- housekeeping
 
     async def due(self, bot: str, limit: int) -> list[Address]:
@@ -297,6 +349,34 @@ def protocol_address(bot: str, key: Key) -> Address:
     if type(bot) is not str or not bot:
         raise ValueError(f"bot={bot!r}: the bot's name is a text that is not empty")
     return Address(bot, "", key)
+
+
+def _none_first(row: tuple[str | None, str | None, int]) -> tuple[bool, str, bool, str]:
+    flow, state, _ = row
+    return flow is not None, flow or "", state is not None, state or ""
+
+
+def _is_in(listed: Listed, flow: str, state: str | None) -> bool:
+    if not listed.recorded or listed.flow != (flow or None):
+        return False
+    return state is None or listed.state == (state or None)
+
+
+def _listed(text: str, address: Address, document: Document) -> Listed:
+    record, lease = document.record, document.lease
+    return Listed(
+        text,
+        address.key,
+        None if record is None else record.flow,
+        None if record is None else record.state,
+        record is not None,
+        document.version,
+        document.touched,
+        len(document.inbox),
+        len(document.dead),
+        None if lease is None else lease.deadline,
+        protocol.wake_at(document),
+    )
 
 
 def _renewed(document: Document, now: float, claim: Claim, terms: Terms) -> tuple[Document, bool]:

@@ -2,14 +2,15 @@
 
 Operations wait in a line; the thread takes all that wait, runs them in one transaction and commits once. An
 answer is given only after the commit has reached the disk, all answers of one loop in one call. An operation
-that raises does not disturb its neighbours; when SQLite itself refuses, the transaction is rolled back and its
-operations are run again one by one, so that only the guilty one fails.
+that raises does not disturb its neighbours; when SQLite itself refuses, the transaction is rolled back and
+its operations are run again one by one, so that only the guilty one fails.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import os
 import sqlite3
 import threading
@@ -18,15 +19,18 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from hitherto.errors import StoreClosed, StoreError
+from hitherto.errors import HithertoError, StoreClosed
 from hitherto.stores.sqlite import failures
 from hitherto.stores.sqlite.schema import patiently
 
 _LARGEST_BATCH: Final = 512
 
 
-class Session(Protocol):
+class Transactions(Protocol):
     """What operations work on; made anew for every connection."""
+
+    def check(self) -> None:
+        """Raise when the file is not the one that was opened."""
 
     def begin(self) -> None:
         """A transaction has begun."""
@@ -37,11 +41,8 @@ class Session(Protocol):
     def settle(self, committed: bool) -> None:
         """The transaction is over."""
 
-    def check(self) -> None:
-        """Raise when the file is not the one that was opened."""
 
-
-_S = TypeVar("_S", bound=Session)
+_S = TypeVar("_S", bound=Transactions)
 _T = TypeVar("_T")
 
 
@@ -61,7 +62,10 @@ class _Job:
 
 
 class Engine(Generic[_S]):
-    """One connection, one thread, one line of operations."""
+    """One connection, one thread, one line of operations.
+
+    *connect* and *session* run in the thread, on first use and again after the connection was given up.
+    """
 
     def __init__(
         self,
@@ -72,11 +76,10 @@ class Engine(Generic[_S]):
         timeout: float,
         group: bool = True,
     ) -> None:
-        self.pid = os.getpid()
-        self.error: BaseException | None = None
         self._connect, self._make_session = connect, session
         self._url, self._timeout = url, timeout
         self._largest = _LARGEST_BATCH if group else 1
+        self._pid = os.getpid()
         self._jobs: deque[_Job] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
         self._kicking: set[asyncio.AbstractEventLoop] = set()
@@ -86,6 +89,10 @@ class Engine(Generic[_S]):
         self._thread.start()
 
     # ------------------------------------------------------------------------------------- in the loop
+
+    def is_ours(self) -> bool:
+        """Whether the engine was made in this process, not in the one this was forked from."""
+        return self._pid == os.getpid()
 
     def submit(self, run: Callable[[_S], _T], *, writes: bool = True) -> asyncio.Future[_T]:
         """Put an operation in the line; its future is done after the commit that holds it."""
@@ -103,14 +110,21 @@ class Engine(Generic[_S]):
         self._bell.put(True)
 
     def stop(self) -> None:
-        """End the thread after what waits now; may be called from anywhere."""
+        """End the thread after what waits now; may be called from anywhere, and again."""
         self._bell.put(False)
 
     async def stopped(self) -> None:
         """Stop, and wait until the connection is closed."""
-        loop = asyncio.get_running_loop()
         self.stop()
-        await loop.run_in_executor(None, self._thread.join)
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    def forked(self) -> StoreClosed:
+        """The error for a store that was open when its process was forked."""
+        return StoreClosed(
+            "the store was open when this process was forked, and SQLite must not cross a fork; open it "
+            "after the fork, or close it before",
+            url=self._url,
+        )
 
     # ----------------------------------------------------------------------------------- in the thread
 
@@ -119,7 +133,10 @@ class Engine(Generic[_S]):
         while alive:
             alive = self._bell.get()
             while self._jobs:
-                self._serve(self._take())
+                batch = self._take()
+                self._serve(batch)
+                _deliver(batch)
+                del batch
         self._disconnect()
 
     def _take(self) -> list[_Job]:
@@ -127,78 +144,75 @@ class Engine(Generic[_S]):
         return [jobs.popleft() for _ in range(min(len(jobs), self._largest))]
 
     def _serve(self, batch: list[_Job]) -> None:
-        """Run a batch and give the answers, whatever happens."""
+        """Run a batch to its commit; whatever goes wrong belongs to those who wait for it."""
         try:
             self._run(batch)
-        except StoreError as error:
-            _fail(batch, error)
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits, not to this thread
-            _fail(batch, error)
-        _deliver(batch)
+        except BaseException as error:  # noqa: BLE001
+            for job in batch:
+                job.answer, job.error = None, _own_copy(error)
 
     def _run(self, batch: list[_Job]) -> None:
         session = self._ready()
-        try:
-            self._transact(session, batch)
-        except sqlite3.Error as error:
-            ambiguous = self._roll_back(session, error)
-            if len(batch) == 1 or ambiguous:
-                raise failures.translated(error, self._url) from error
-            for job in batch:
-                job.answer = job.error = None
-                self._serve_alone(job)
-
-    def _serve_alone(self, job: _Job) -> None:
-        try:
-            self._run([job])
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
-            job.error = error
-
-    def _transact(self, session: _S, batch: list[_Job]) -> None:
-        connection = self._connection
-        assert connection is not None  # noqa: S101
         begin = "BEGIN IMMEDIATE" if any(job.writes for job in batch) else "BEGIN"
         try:
-            patiently(lambda: self._begin(connection, session, begin), self._timeout)
-        except sqlite3.Error as error:
-            raise failures.translated(error, self._url) from error
+            patiently(lambda: self._begin(session, begin), self._timeout)
+            self._work(session, batch)
+        except Exception as error:
+            was_open = self._roll_back(session, error)
+            if was_open and len(batch) > 1:
+                for job in batch:
+                    job.answer = job.error = None
+                    self._serve([job])
+            elif isinstance(error, sqlite3.Error):
+                raise failures.translated(error, self._url) from error
+            else:
+                raise
+
+    def _begin(self, session: _S, begin: str) -> None:
+        connection = self._open_connection()
+        connection.execute(begin)
+        try:
+            session.begin()
+        except sqlite3.Error:
+            connection.execute("ROLLBACK")
+            raise
+
+    def _work(self, session: _S, batch: list[_Job]) -> None:
+        """All operations and the commit; a change that raised has changed nothing yet."""
         for job in batch:
             try:
                 job.answer = job.run(session)
             except sqlite3.Error:
                 raise
-            except Exception as error:  # noqa: BLE001 - a change that raised changed nothing
+            except Exception as error:  # noqa: BLE001
                 job.error = error
         session.flush()
-        connection.execute("COMMIT")
+        self._open_connection().execute("COMMIT")
         session.settle(True)
 
-    def _begin(self, connection: sqlite3.Connection, session: _S, begin: str) -> None:
-        connection.execute(begin)
-        try:
-            session.begin()
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-
-    def _roll_back(self, session: _S, error: sqlite3.Error) -> bool:
-        """Undo the transaction; ``True`` when the connection had to be given up."""
+    def _roll_back(self, session: _S, error: Exception) -> bool:
+        """Forget the transaction; whether there was one, on a connection that is still good."""
         session.settle(False)
-        connection = self._connection
-        if connection is not None and connection.in_transaction:
+        connection = self._open_connection()
+        was_open = connection.in_transaction
+        if was_open:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
-        if failures.is_lasting(error):
+        if isinstance(error, sqlite3.Error) and failures.is_lasting(error):
             self._disconnect()
-            return True
-        return False
+            return False
+        return was_open
 
     def _ready(self) -> _S:
         if self._session is None:
-            self._connection = self._connect()
-            self._session = self._make_session(self._connection)
+            connection = self._connect()
+            self._connection, self._session = connection, self._make_session(connection)
         self._session.check()
         return self._session
+
+    def _open_connection(self) -> sqlite3.Connection:
+        assert self._connection is not None  # noqa: S101 - _ready() comes first
+        return self._connection
 
     def _disconnect(self) -> None:
         connection, self._connection, self._session = self._connection, None, None
@@ -209,13 +223,17 @@ class Engine(Generic[_S]):
                 connection.close()
 
 
-def _fail(batch: list[_Job], error: BaseException) -> None:
-    for job in batch:
-        job.answer, job.error = None, error
+def _own_copy(error: BaseException) -> BaseException:
+    """An error of everybody's own: raising one object in many tasks would mix up their tracebacks."""
+    if not isinstance(error, HithertoError):
+        return error
+    own = copy.copy(error)
+    own.__cause__ = error.__cause__
+    return own
 
 
 def _deliver(batch: list[_Job]) -> None:
-    """Hand every loop its answers in one call."""
+    """Hand every loop its answers in one call; a loop that is closed by now wants none."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
     for job in batch:
         by_loop.setdefault(job.loop, []).append(job)
@@ -233,12 +251,3 @@ def _resolve(jobs: list[_Job]) -> None:
             future.set_result(job.answer)
         else:
             future.set_exception(job.error)
-
-
-def used_after_fork(url: str) -> StoreClosed:
-    """The error for a store that was open when its process was forked."""
-    return StoreClosed(
-        "the store was open when this process was forked, and an SQLite connection must not cross a fork; "
-        "open it after the fork, or close it before",
-        url=url,
-    )

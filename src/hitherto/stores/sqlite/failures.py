@@ -44,7 +44,7 @@ _REASONS: Final[dict[int, tuple[type[StoreError], bool, str]]] = {
     sqlite3.SQLITE_IOERR: (
         StoreUnavailable,
         True,
-        "the disk failed to read or write; look at the system's log, the file is opened again on the next use",
+        "the disk failed to read or write; see the system's log; the file is opened again on the next use",
     ),
     sqlite3.SQLITE_NOMEM: (StoreUnavailable, True, "out of memory; nothing was changed"),
     sqlite3.SQLITE_PROTOCOL: (

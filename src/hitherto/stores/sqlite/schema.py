@@ -27,23 +27,51 @@ STEPS: Final[tuple[tuple[str, ...], ...]] = (
         """
         CREATE TABLE conversation (
             id INTEGER PRIMARY KEY,
-            address TEXT NOT NULL UNIQUE,
             bot TEXT NOT NULL,
             realm TEXT NOT NULL,
+            address TEXT NOT NULL UNIQUE,
             version INTEGER NOT NULL,
-            wake_at REAL,
+            flow TEXT,
+            state TEXT,
+            data TEXT,
+            recorded INTEGER NOT NULL,
+            pending INTEGER NOT NULL,
             dead INTEGER NOT NULL,
+            lease_until REAL,
+            wake_at REAL,
+            touched REAL NOT NULL,
             body BLOB NOT NULL
         )
         """,
-        "CREATE INDEX due ON conversation (bot, wake_at) WHERE wake_at IS NOT NULL",
+        "CREATE INDEX conversation_due ON conversation (bot, wake_at) WHERE wake_at IS NOT NULL",
+        "CREATE INDEX conversation_state ON conversation (bot, realm, flow, state, address) "
+        "WHERE recorded > 0",
+        "CREATE INDEX conversation_dead ON conversation (bot) WHERE dead > 0",
+        """
+        CREATE TABLE payload (
+            conversation INTEGER NOT NULL,
+            seq INTEGER NOT NULL,
+            payload BLOB NOT NULL,
+            error TEXT NOT NULL DEFAULT '',
+            PRIMARY KEY (conversation, seq)
+        ) WITHOUT ROWID
+        """,
+        """
+        CREATE TABLE seen (
+            conversation INTEGER NOT NULL,
+            event_id TEXT NOT NULL,
+            n INTEGER NOT NULL,
+            at REAL NOT NULL,
+            PRIMARY KEY (conversation, event_id)
+        ) WITHOUT ROWID
+        """,
     ),
 )
 VERSION: Final = len(STEPS)
 
 
 def open_file(path: str, url: str, synchronous: str, timeout: float) -> sqlite3.Connection:
-    """A connection to a file (or to memory) that is ours and up to date; a ``StoreError`` says what is wrong."""
+    """A connection to a file (or memory) that is ours and up to date; a ``StoreError`` says what is wrong."""
     if path != MEMORY:
         _refuse_unusable(path, url)
         _refuse_foreign(path, url)
