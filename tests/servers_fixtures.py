@@ -1,9 +1,10 @@
 """Fixtures that hand real servers to tests. Loaded by conftest: `pytest_plugins = ["servers_fixtures"]`.
 
-A server is started when the first test asks for it and ended with the session. The fixtures named `..._url` are for one
-test: the server is brought back if the last test left it dead or paused, and holds nothing. `any_redis`, `any_postgres`
-and their urls run a test once for each kind of server on this machine, `pooled_postgres_url` once for each kind of pooler;
-there is always at least one of each, and one that cannot start is a failure.
+A server is started when the first test asks for it and ended with the session. The fixtures named `..._url`
+are for one test: the server is brought back if the last test left it dead or paused, and holds nothing.
+`any_redis`, `any_postgres` and their urls run a test once for each kind of server on this machine,
+`pooled_postgres_url` once for each kind of pooler; there is always at least one of each, and one that cannot
+start is a failure.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 async def pooled_postgres_url(
     request: pytest.FixtureRequest, server_park: Park, postgres_server: PostgresServer, postgres_url: str
 ) -> AsyncIterator[str]:
-    """A new database behind transaction pooling: by `TransactionPooler`, and by PgBouncer where there is one."""
+    """A new database behind transaction pooling: by `TransactionPooler`, and PgBouncer where there is one."""
     if request.param == "pgbouncer":
         bouncer = server_park.get("pgbouncer", lambda: PgBouncer(postgres_server).start())
         yield bouncer.url_of(urlsplit(postgres_url).path.strip("/"))

@@ -1,1 +1,1 @@
-"""Real servers for the tests: Redis, Valkey, clusters, sentinels, PostgreSQL, and a proxy that does what networks do."""
+"""Real servers for the tests, and a proxy that does to them what networks do."""

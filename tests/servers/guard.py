@@ -1,12 +1,13 @@
-"""Stands outside the tests' process and, when that is gone (however it went), ends the servers it left behind.
+"""Stands outside the tests' process and, when that is gone (however it went), ends the servers it left.
 
-Run as a script with a pipe as its standard input, one order a line: `+ PID SIGNAL` watch, `- PID` forget,
-`d PATH` remove this directory at the end. The end of the pipe is the end of the tests.
+Run as a script with a pipe as its standard input, one order a line: `+ PID SIGNAL` watch, `- PID` forget, `d
+PATH` remove this directory at the end. The end of the pipe is the end of the tests.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import sys
@@ -37,6 +38,12 @@ class Watched:
             return False
         return True
 
+    def ended(self) -> bool:
+        """Whether it has ended, be it that nobody has waited for it yet."""
+        if self.handle is None:
+            return not self.send(0)
+        return bool(select.select([self.handle], [], [], 0)[0])
+
 
 def read_orders() -> tuple[list[Watched], list[str]]:
     """Follow the orders until the pipe ends; what is left to do then."""
@@ -61,7 +68,7 @@ def end(watched: list[Watched]) -> None:
         one.send(signal.SIGCONT)
     deadline = time.monotonic() + PATIENCE
     while watched and time.monotonic() < deadline:
-        watched = [one for one in watched if one.send(0)]
+        watched = [one for one in watched if not one.ended()]
         time.sleep(0.02)
     for one in watched:
         one.send(signal.SIGKILL)

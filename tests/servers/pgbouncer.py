@@ -1,4 +1,4 @@
-"""PgBouncer in front of a PostgreSQL of the tests' own, where the machine has the program (Debian: `pgbouncer`).
+"""PgBouncer before a PostgreSQL of the tests' own, where the machine has the program `pgbouncer`.
 
 Where it has none, `TransactionPooler` (in `pooler`) shows a client what PgBouncer in transaction mode would.
 """
@@ -21,12 +21,14 @@ def pgbouncer_program() -> str | None:
 
 
 class PgBouncer(ServerProcess):
-    """A PgBouncer before `server`; clients use `url`, or `url_of` another database. Clients need no password."""
+    """A PgBouncer before `server`; clients use `url` or `url_of` another database, without a password."""
 
     kind = "pgbouncer"
     drops_root = True
 
-    def __init__(self, server: PostgresServer, *, pool_mode: str = "transaction", pool_size: int = 10) -> None:
+    def __init__(
+        self, server: PostgresServer, *, pool_mode: str = "transaction", pool_size: int = 10
+    ) -> None:
         super().__init__()
         self.server = server
         parts = urlsplit(server.url)

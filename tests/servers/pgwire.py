@@ -1,4 +1,4 @@
-"""A blocking PostgreSQL client for simple queries, so that the tests can look at a server without the library under test."""
+"""A blocking PostgreSQL client for the tests to look at a server without the library under test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PgError(Exception):
 
 
 class Pg:
-    """One connection by URL (`?host=/directory` for a socket file). Passwords by SCRAM or in clear; no TLS."""
+    """One connection by URL (`?host=/directory` for a socket file). Passwords by SCRAM or clear; no TLS."""
 
     def __init__(self, url: str, timeout: float = 20.0) -> None:
         parts = urlsplit(url)
@@ -103,7 +103,9 @@ class Pg:
         salted = hashlib.pbkdf2_hmac("sha256", self._password.encode(), base64.b64decode(salt), int(rounds))
         key = hmac.digest(salted, b"Client Key", "sha256")
         final = f"c=biws,r={nonce}"
-        signature = hmac.digest(hashlib.sha256(key).digest(), f"{bare},{challenge},{final}".encode(), "sha256")
+        signature = hmac.digest(
+            hashlib.sha256(key).digest(), f"{bare},{challenge},{final}".encode(), "sha256"
+        )
         proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
         self._send(b"p", f"{final},p={proof}".encode())
         kind, body = self._receive()

@@ -1,6 +1,8 @@
-"""Transaction pooling as PgBouncer does it, inside the test and stricter: the next transaction of a client runs on
-another server connection than its last one, always. So whatever leans on a session (prepared statements by name, SET,
-advisory locks, LISTEN, temporary tables) fails at the second transaction, on a machine without PgBouncer too.
+"""Transaction pooling as PgBouncer does it, inside the test, for machines without it, and stricter.
+
+The next transaction of a client runs on another server connection than its last one, always, when no other
+client is busy. So whatever leans on a session (prepared statements by name, SET, advisory locks, LISTEN,
+temporary tables) fails at the second transaction.
 
 Not for COPY, and not for servers that ask for a password.
 """
@@ -20,7 +22,9 @@ GOODBYE = b"X\0\0\0\x04"
 
 
 class TransactionPooler:
-    """Shares `size` connections to the server at `target` among any number of clients of `url`, by transaction."""
+    """Shares `size` connections to the server at `target` among any number of clients of `url`, by
+    transaction.
+    """
 
     def __init__(self, target: str, *, size: int = 3) -> None:
         parts = urlsplit(target)

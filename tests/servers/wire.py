@@ -1,7 +1,8 @@
 """Where requests and replies begin and end in the byte streams of Redis and PostgreSQL.
 
-A `Wire` belongs to one connection. Fed with what the client sent, it yields blocks of whole requests; fed with what the
-server sent, blocks of whole replies, each with the requests that it answers. All bytes come out, unchanged, in order.
+A `Wire` belongs to one connection. Fed with what the client sent, it yields blocks of whole requests; fed
+with what the server sent, blocks of whole replies, each with the requests that it answers. All bytes come
+out, unchanged, in order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,19 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-SETUP = {"AUTH", "CLIENT", "CLUSTER", "COMMAND", "HELLO", "INFO", "PING", "READONLY", "ROLE", "SELECT", "SENTINEL"}
+SETUP = {
+    "AUTH",
+    "CLIENT",
+    "CLUSTER",
+    "COMMAND",
+    "HELLO",
+    "INFO",
+    "PING",
+    "READONLY",
+    "ROLE",
+    "SELECT",
+    "SENTINEL",
+}
 STREAMING = {"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "PSYNC", "SYNC", "REPLCONF"}
 VERSION_3 = 196608
 WISHES = {80877103, 80877104}
@@ -23,9 +36,9 @@ WISHES = {80877103, 80877104}
 class Request:
     """Something the client waits for an answer to.
 
-    Redis: `name` is the command in capitals, `words` the rest. PostgreSQL: `name` is the SQL text (that of the prepared
-    statement where one is executed) or `startup`, `words` the kinds of the messages. `setup` marks what a client sends
-    to make a connection ready.
+    Redis: `name` is the command in capitals, `words` the rest. PostgreSQL: `name` is the SQL text (that of
+    the prepared statement where one is executed) or `startup`, `words` the kinds of the messages. `setup`
+    marks what a client sends to make a connection ready.
     """
 
     name: str
@@ -86,7 +99,9 @@ def _take(buffer: bytearray, size: int) -> bytes:
 
 
 class RedisWire(Wire):
-    """RESP2 and RESP3: every command has one reply; pushes belong to nobody. After SUBSCRIBE and its like, bytes."""
+    """RESP2 and RESP3: every command has one reply; pushes belong to nobody. After SUBSCRIBE and its like,
+    bytes.
+    """
 
     def _take_requests(self) -> Iterator[Block]:
         while self._up and not self._opaque and (size := resp_size(self._up)):
@@ -114,7 +129,7 @@ def resp_size(buffer: bytearray) -> int:
         end = buffer.find(b"\r\n", place)
         if end < 0:
             return 0
-        kind, text = buffer[place : place + 1], buffer[place + 1 : end]
+        kind, text = bytes(buffer[place : place + 1]), buffer[place + 1 : end]
         place, values = end + 2, values - 1
         if kind in (b"*", b"~", b">"):
             values += max(int(text), 0)
@@ -141,7 +156,9 @@ def resp_words(raw: bytes) -> list[bytes]:
 
 
 class PostgresWire(Wire):
-    """Protocol 3: a request is a simple query, or what goes up to a Sync (answered by ReadyForQuery) or a Flush."""
+    """Protocol 3: a request is a simple query, or what goes up to a Sync (answered by ReadyForQuery) or a
+    Flush.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +196,9 @@ class PostgresWire(Wire):
             yield _take(self._up, len(self._up)), None
 
     def _opening(self, message: bytes) -> Request | None:
-        """The first messages have no kind: a wish for TLS, the order to cancel something, or the start itself."""
+        """The first messages have no kind: a wish for TLS, the order to cancel something, or the start
+        itself.
+        """
         (code,) = struct.unpack_from("!i", message, 4)
         self.wished_for_tls = code in WISHES
         self._started = code == VERSION_3
