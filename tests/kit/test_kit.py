@@ -5,15 +5,38 @@ from __future__ import annotations
 import pytest
 
 from hitherto.stores.memory import MemoryStore
-from hitherto.testing.fsm import FSMStorageContract
-from hitherto.testing.primitives import PrimitivesContract
-from hitherto.testing.turns import TurnContract
+from hitherto.stores.sqlite import SQLiteStore
+from hitherto.testing import StoreContract
+from toy_store import ToyStore
 
 
-class TestMemoryStore(FSMStorageContract, PrimitivesContract, TurnContract):
+class TestMemoryStore(StoreContract):
     abilities = frozenset({"reopens"})
 
     @pytest.fixture
     async def store(self, clock):
         async with MemoryStore(clock=clock) as store:
             yield store
+
+
+class TestToyStore(StoreContract):
+    abilities = frozenset({"reopens"})
+
+    @pytest.fixture
+    async def store(self, clock):
+        async with ToyStore(clock=clock) as store:
+            yield store
+
+
+class TestSQLiteStore(StoreContract):
+    abilities = frozenset({"reopens", "shared"})
+
+    @pytest.fixture
+    async def store(self, clock, tmp_path):
+        async with SQLiteStore(tmp_path / "kit.db", clock=clock, synchronous="OFF") as store:
+            yield store
+
+    @pytest.fixture
+    async def another(self, store, clock, tmp_path):
+        async with SQLiteStore(tmp_path / "kit.db", clock=clock, synchronous="OFF") as another:
+            yield another
