@@ -33,10 +33,10 @@ class TestSQLiteStore(StoreContract):
 
     @pytest.fixture
     async def store(self, clock, tmp_path):
-        async with SQLiteStore(tmp_path / "kit.db", clock=clock, synchronous="OFF") as store:
+        async with SQLiteStore(tmp_path / "kit.db", clock=clock, synchronous="NORMAL") as store:
             yield store
 
     @pytest.fixture
     async def another(self, store, clock, tmp_path):
-        async with SQLiteStore(tmp_path / "kit.db", clock=clock, synchronous="OFF") as another:
+        async with SQLiteStore(tmp_path / "kit.db", clock=clock, synchronous="NORMAL") as another:
             yield another
