@@ -274,7 +274,7 @@ class ServerProcess:
             raise ServerError(f"{self.kind} on port {self.port} runs already")
         own = unprivileged() if self.drops_root else {}
         with (self.directory / "log").open("ab") as log:
-            process = self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 self.arguments(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -282,8 +282,11 @@ class ServerProcess:
                 cwd=self.directory,
                 start_new_session=True,
                 env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"},
-                **own,
+                user=own.get("user"),
+                group=own.get("group"),
+                extra_groups=own.get("extra_groups"),
             )
+        self._process = process
         session().order(f"+ {process.pid} {int(self.final)}")
         if self not in session().servers:
             session().servers.append(self)
