@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
+from contextlib import closing
 
 import pytest
+from msgspec.structs import replace
 
 from hitherto.addresses import Address, encode
 from hitherto.document import Claim, Document, Event, Terms
 from hitherto.overlap import Burst, Concurrent, Debounce, Queue, Reject
 from hitherto.records import Patch, Record
 from hitherto.stores.memory import MemoryStore
-from hitherto.stores.sqlite import SQLiteStore, changes
+from hitherto.stores.sqlite import SQLiteStore, changes, rows
 from hitherto.testing.clock import ManualClock
 
 BOT = "bot"
@@ -38,18 +41,21 @@ class Machine:
         self.random, self.clock, self.model, self.stores = random.Random(seed), clock, model, stores
         self.claims = [(KEYS[0], Claim(1, (1,)))]
         self.events, self.ops = 0, 0
+        self.limit, self.age = self.random.choice([9, 14, 1000]), self.random.choice([60.0, 900.0, 1e6])
 
     def terms(self):
+        """The same limits mostly, so that windows fill up; others now and then."""
         pick = self.random.choice
+        odd = self.random.random() < 0.15
         return Terms(
-            lease=30.0, max_attempts=pick([1, 3]), seen_limit=pick([1, 6, 9, 1000, 1000]),
-            seen_age=pick([50.0, 400.0, 400.0]), ops_limit=3, dead_limit=pick([1, 3, 100]),
+            lease=30.0, max_attempts=pick([1, 3]), seen_limit=pick([5, 9, 1000]) if odd else self.limit,
+            seen_age=pick([20.0, 400.0]) if odd else self.age, ops_limit=3, dead_limit=pick([1, 3, 100]),
             record_ttl=pick([None, None, 300.0]), tombstone=200.0, retry_in_order=pick([False, True]),
         )  # fmt: skip
 
     def event(self):
         if self.random.random() < 0.3 and self.events:
-            number = self.random.randrange(max(self.events - 12, 0), self.events)
+            number = self.random.randrange(max(self.events - 30, 0), self.events)
         else:
             number = self.events = self.events + 1
         name = None if self.random.random() < 0.1 else f"e{number}"
@@ -64,7 +70,8 @@ class Machine:
         return Patch(
             set={draw.choice("abc"): b"%d" % draw.randrange(9)} if draw.random() < 0.7 else {},
             removed=("b",) if draw.random() < 0.2 else (),
-            moved=draw.random() < 0.5, flow=draw.choice([None, "f", "g"]), state=draw.choice([None, "s", "t"]),
+            moved=draw.random() < 0.5, flow=draw.choice([None, "f", "g"]),
+            state=draw.choice([None, "s", "t"]),
             version=draw.choice([1, 2]), cleared=draw.random() < 0.1,
         )  # fmt: skip
 
@@ -74,8 +81,8 @@ class Machine:
         key, claim = draw.choice(self.claims[-6:])
         held, at = Address(BOT, "", key), Address(BOT, "", draw.choice(KEYS))
         overlap = draw.choice(
-            [Queue(), Queue(), Queue(2, "drop_oldest", 40.0), Queue(1, "drop_newest"), Reject(), Debounce(5.0),
-             Burst(0.0), Burst(4.0), Burst(4.0, gather=True), Concurrent(2)]
+            [Queue(), Queue(), Queue(2, "drop_oldest", 40.0), Queue(1, "drop_newest"), Reject(),
+             Debounce(5.0), Burst(0.0), Burst(4.0), Burst(4.0, gather=True), Concurrent(2)]
         )  # fmt: skip
         settled = {
             "patch": self.patch(), "verdict": draw.choice(["done", "done", "done", "retry", "dead"]),
@@ -99,6 +106,7 @@ class Machine:
             ("clear", (BOT, at.key), {}),
             ("get_state", (BOT, at.key), {}),
             ("load", (at,), {}),
+            ("transact", (at, remarking(draw.random())), {}),
             ("write", (Address(BOT, "thread", at.key), lambda _: None), {}),
             ("write", (Address(BOT, "thread", at.key), lambda stored: stored or changed), {}),
         ]
@@ -109,10 +117,24 @@ class Machine:
         if grant is not None:
             self.claims.append((key, grant.claim))
 
+    async def turn(self):
+        """An event accepted and, if it was granted, settled: what most operations are in earnest."""
+        address, terms = Address(BOT, "", self.random.choice(KEYS)), self.terms()
+        arguments = (address, self.event(), Queue(), "me", None, terms)
+        store = self.random.choice(self.stores)
+        answer = await store.accept(*arguments)
+        assert answer == await self.model.accept(*arguments)
+        while answer.grant is not None:
+            arguments, patch = (address, answer.grant.claim, None, terms), self.patch()
+            answer = await store.settle(*arguments, patch=patch)
+            assert answer == await self.model.settle(*arguments, patch=patch)
+
     async def step(self):
         """A few operations at the same moment, in the same order."""
         if self.random.random() < 0.4:
-            self.clock.advance(self.random.choice([1.0, 7.0, 31.0, 120.0]))
+            self.clock.advance(self.random.choice([1.0, 1.0, 7.0, 31.0]))
+        for _ in range(self.random.choice([0, 1, 4])):
+            await self.turn()
         drawn = [self.draw() for _ in range(self.random.choice([1, 1, 1, 2, 5]))]
         store = self.random.choice(self.stores)
         got = await asyncio.gather(*[getattr(store, name)(*args, **more) for name, args, more in drawn])
@@ -145,6 +167,22 @@ class Machine:
         assert await store.browse(BOT, **view) == await self.model.browse(BOT, **view)
 
 
+def remarking(chance):
+    """A change no step of a turn makes: an id out of the middle of the window, and perhaps in again."""
+
+    def change(document, now):
+        if not document.seen:
+            return document, None
+        ids = list(document.seen)
+        chosen = ids[int(chance * len(ids))]
+        seen = {name: at for name, at in document.seen.items() if name != chosen}
+        if chance < 0.5:
+            seen[chosen] = now
+        return replace(document, seen=seen, version=document.version + 1), chosen
+
+    return change
+
+
 changed = Record("f", None, {"t": 1})
 
 
@@ -171,3 +209,16 @@ async def test_every_answer_and_document_is_the_one_of_memory(tmp_path, tiny, bl
             await machine.step()
         for store in stores:
             await store.close()
+        check_leftovers(path)
+
+
+def check_leftovers(path):
+    """What is beside the rows belongs to a row that knows of it."""
+    with closing(sqlite3.connect(path)) as connection:
+        columns = f"SELECT {rows.COLUMNS} FROM conversation"
+        known = {columns[0]: rows.read(columns, "") for columns in connection.execute(columns)}
+        kept = {(id_, seq) for id_, row in known.items() for seq in row.beside}
+        assert {*connection.execute("SELECT conversation, seq FROM payload")} == kept
+        for id_, n in connection.execute("SELECT conversation, n FROM seen"):
+            assert known[id_].window.base <= n < known[id_].window.end
+            assert known[id_].window.floor - known[id_].window.base < changes._TRIM
