@@ -212,6 +212,22 @@ async def test_every_answer_and_document_is_the_one_of_memory(tmp_path, tiny, bl
         check_leftovers(path)
 
 
+async def test_an_id_too_old_for_one_keeper_is_not_in_the_window_twice(tmp_path, tiny):
+    """Accepted again by a keeper that forgets sooner, marked again by one that does not."""
+    clock = ManualClock()
+    long, short, at = Terms(seen_age=1000.0), Terms(seen_age=10.0), Address(BOT, "", KEYS[0])
+    async with SQLiteStore(tmp_path / "x.db", synchronous="NORMAL", clock=clock) as store:
+        for number in range(12):
+            answer = await store.accept(at, Event(f"e{number}", b"1"), Queue(), "me", None, long)
+            await store.settle(at, answer.grant.claim, None, long)
+        clock.advance(20.0)
+        answer = await store.accept(at, Event("e2", b"1"), Queue(), "me", None, short)
+        assert answer.status == "granted"
+        await store.settle(at, answer.grant.claim, None, long)
+        expected = [f"e{number}" for number in (0, 1, *range(3, 12), 2)]
+        assert list((await store.load(at)).seen) == expected
+
+
 def check_leftovers(path):
     """What is beside the rows belongs to a row that knows of it."""
     with closing(sqlite3.connect(path)) as connection:

@@ -227,7 +227,7 @@ def _made(
 ) -> Row:
     """The row for a changed document; what does not fit in it goes beside it."""
     id_ = row.id
-    if protocol.is_blank(after):
+    if not window.size and protocol.is_blank(after):
         after, id_ = EMPTY, 0
     elif not id_:
         id_ = session.new_id()
