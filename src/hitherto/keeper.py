@@ -158,23 +158,45 @@ class Keeper:
         Returns when this event is settled, or kept for later. What the handler raises is raised here, after
         the store knows; the event is then retried, given up or kept as a dead letter, by ``on_error``.
         """
+        stored = self._stored(event, handler, id, key)
+        if stored is None:
+            return await self._without_key(event, handler)
+        await self._runner.slots.acquire()
+        return await self._accepted(*stored, event, handler)
+
+    async def accept(
+        self, event: Any, handler: Handler | None = None, *, id: str | int | None = None, key: Key = None
+    ) -> Outcome:
+        """``handle`` that returns as soon as the event is kept: its turn is run by the keeper's own tasks.
+
+        For webhooks and for polling: once it is accepted the platform may be told so.
+        """
+        stored = self._stored(event, handler, id, key)
+        if stored is None:
+            self._runner.spawn(self._without_key(event, handler))
+            return Outcome("no-key")
+        await self._runner.slots.acquire()
+        return await self._accepted(*stored, event, handler, inline=False)
+
+    def _stored(
+        self, event: Any, handler: Handler | None, id: str | int | None, key: Key
+    ) -> tuple[Address, Event] | None:
+        """The event as the store will see it, and where; ``None`` when it belongs to no conversation."""
         self._check_running()
         if handler is None and self._runner.handler is None:
             raise TypeError("no handler: give one to handle(event, handler) or to Keeper(handler=...)")
         if key is None:
             key = self.strategy.extract(event)
             if key is None:
-                return await self._without_key(event, handler)
+                return None
         address = Address(self.bot, "", check_key(key))
         payload = update_json(event)
         if len(payload) > self._max_event_bytes:
             raise EventTooLarge(len(payload), self._max_event_bytes)
-        event_id = find_event_id(event) if id is None else str(id)
-        await self._runner.slots.acquire()
-        return await self._accepted(address, Event(event_id, payload), event, handler)
+        return address, Event(find_event_id(event) if id is None else str(id), payload)
 
     async def _accepted(
-        self, address: Address, stored: Event, event: Any, handler: Handler | None
+        self, address: Address, stored: Event, event: Any, handler: Handler | None, *, inline: bool = True
     ) -> Outcome:
         runner = self._runner
         error: BaseException | None = None
@@ -182,7 +204,8 @@ class Keeper:
             answer = await runner.accept(address, stored, self._overlap_for(event), event, handler)
             status, attempt = _STATUS[answer.status], 0
             grant = answer.grant
-            if grant is None or not grant.entries or grant.entries[-1].seq != answer.seq:
+            own = grant is not None and bool(grant.entries) and grant.entries[-1].seq == answer.seq
+            if grant is None or not own or not inline:
                 runner.queued(address, answer, event, handler)
             else:
                 attempt = grant.entries[-1].attempts
