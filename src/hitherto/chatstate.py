@@ -396,17 +396,9 @@ class ChatState:
 
 
 def _replaced(document: Document, now: float, op: str | None, stored: Stored | None) -> Document:
-    """The document with another record; one that holds nothing any more is left blank, for the store to drop.
-
-    A new document does not begin at version 1: the one before it may have been dropped, and whoever still
-    holds its version must not succeed with it.
-    """
+    """The document with another record; one that holds nothing is left blank, for the store to drop."""
     after = protocol.remembered(document, now, op, stored, DEFAULT_TERMS)
-    if stored is None and op is None:
-        return replace(after, ops=())
-    if document.version == 0:
-        return replace(after, version=max(1, int(now * 10_000)))
-    return after
+    return replace(after, ops=()) if stored is None and op is None else after
 
 
 # ------------------------------------------------------------------------------------------ what is stored
