@@ -17,10 +17,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from hitherto.errors import HithertoError, StoreClosed
 from hitherto.stores.sqlite import failures
+from hitherto.stores.sqlite.line import Job, Line
 from hitherto.stores.sqlite.schema import patiently
 
 _LARGEST_BATCH: Final = 512
@@ -46,21 +47,6 @@ _S = TypeVar("_S", bound=Transactions)
 _T = TypeVar("_T")
 
 
-class _Job:
-    __slots__ = ("answer", "error", "future", "loop", "run", "writes")
-
-    def __init__(
-        self,
-        run: Callable[[Any], Any],
-        writes: bool,
-        loop: asyncio.AbstractEventLoop,
-        future: asyncio.Future[Any],
-    ) -> None:
-        self.run, self.writes, self.loop, self.future = run, writes, loop, future
-        self.answer: Any = None
-        self.error: BaseException | None = None
-
-
 class Engine(Generic[_S]):
     """One connection, one thread, one line of operations.
 
@@ -80,9 +66,11 @@ class Engine(Generic[_S]):
         self._url, self._timeout = url, timeout
         self._largest = _LARGEST_BATCH if group else 1
         self._pid = os.getpid()
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[Job] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
-        self._kicking: set[asyncio.AbstractEventLoop] = set()
+        self._lock = threading.Lock()
+        self._line: Line | None = None
+        self._lines: dict[asyncio.AbstractEventLoop, Line] = {}
         self._connection: sqlite3.Connection | None = None
         self._session: _S | None = None
         self._thread = threading.Thread(target=self._main, name="hitherto-sqlite", daemon=True)
@@ -97,17 +85,18 @@ class Engine(Generic[_S]):
     def submit(self, run: Callable[[_S], _T], *, writes: bool = True) -> asyncio.Future[_T]:
         """Put an operation in the line; its future is done after the commit that holds it."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[_T] = loop.create_future()
-        self._jobs.append(_Job(run, writes, loop, future))
-        if loop not in self._kicking:
-            self._kicking.add(loop)
-            loop.call_soon(self._kick, loop)
-        return future
+        line = self._line
+        if line is None or line.loop is not loop:
+            line = self._line = self._line_of(loop)
+        return line.submit(run, writes)
 
-    def _kick(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ring once for everything that was submitted in one round of the loop."""
-        self._kicking.discard(loop)
-        self._bell.put(True)
+    def _line_of(self, loop: asyncio.AbstractEventLoop) -> Line:
+        with self._lock:
+            line = self._lines.get(loop)
+            if line is None:
+                self._lines = {known: line for known, line in self._lines.items() if not known.is_closed()}
+                line = self._lines[loop] = Line(loop, self._jobs.append, self._bell.put)
+            return line
 
     def stop(self) -> None:
         """End the thread after what waits now; may be called from anywhere, and again."""
@@ -139,11 +128,11 @@ class Engine(Generic[_S]):
                 del batch
         self._disconnect()
 
-    def _take(self) -> list[_Job]:
+    def _take(self) -> list[Job]:
         jobs = self._jobs
         return [jobs.popleft() for _ in range(min(len(jobs), self._largest))]
 
-    def _serve(self, batch: list[_Job]) -> None:
+    def _serve(self, batch: list[Job]) -> None:
         """Run a batch to its commit; whatever goes wrong belongs to those who wait for it."""
         try:
             self._run(batch)
@@ -151,7 +140,7 @@ class Engine(Generic[_S]):
             for job in batch:
                 job.answer, job.error = None, _own_copy(error)
 
-    def _run(self, batch: list[_Job]) -> None:
+    def _run(self, batch: list[Job]) -> None:
         session = self._ready()
         begin = "BEGIN IMMEDIATE" if any(job.writes for job in batch) else "BEGIN"
         try:
@@ -177,7 +166,7 @@ class Engine(Generic[_S]):
             connection.execute("ROLLBACK")
             raise
 
-    def _work(self, session: _S, batch: list[_Job]) -> None:
+    def _work(self, session: _S, batch: list[Job]) -> None:
         """All operations and the commit; a change that raised has changed nothing yet."""
         for job in batch:
             try:
@@ -232,22 +221,10 @@ def _own_copy(error: BaseException) -> BaseException:
     return own
 
 
-def _deliver(batch: list[_Job]) -> None:
-    """Hand every loop its answers in one call; a loop that is closed by now wants none."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+def _deliver(batch: list[Job]) -> None:
+    """Hand every loop its answers in one call."""
+    by_line: dict[Line, list[Job]] = {}
     for job in batch:
-        by_loop.setdefault(job.loop, []).append(job)
-    for loop, jobs in by_loop.items():
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_resolve, jobs)
-
-
-def _resolve(jobs: list[_Job]) -> None:
-    for job in jobs:
-        future = job.future
-        if future.done():
-            continue
-        if job.error is None:
-            future.set_result(job.answer)
-        else:
-            future.set_exception(job.error)
+        by_line.setdefault(job.line, []).append(job)
+    for line, jobs in by_line.items():
+        line.answer(jobs)

@@ -1,0 +1,91 @@
+"""One event loop's side of the engine: operations go in, one ring of the bell for all of a round, answers
+come back in one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+_PATIENCE: Final = 0.005
+_HASTE: Final = 0.0005
+_PAUSE: Final = 0.0003
+
+
+class Job:
+    """One operation, who waits for it and what came of it."""
+
+    __slots__ = ("answer", "error", "future", "line", "run", "writes")
+
+    def __init__(
+        self, run: Callable[[Any], Any], writes: bool, line: Line, future: asyncio.Future[Any]
+    ) -> None:
+        self.run, self.writes, self.line, self.future = run, writes, line, future
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+
+class Line:
+    """What one loop has asked for and not been answered yet."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, put: Callable[[Job], None], ring: Callable[[bool], None]
+    ) -> None:
+        self.loop = loop
+        self._put, self._ring = put, ring
+        self._outstanding = 0
+        self._kicking = self._watching = self._busy = False
+
+    def submit(self, run: Callable[[Any], Any], writes: bool) -> asyncio.Future[Any]:
+        """Put an operation in; the bell rings when everybody whose turn it is in this round has done so."""
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self._outstanding += 1
+        self._put(Job(run, writes, self, future))
+        if not self._kicking:
+            self._kicking = True
+            self.loop.call_soon(self._kick)
+        return future
+
+    def answer(self, jobs: list[Job]) -> None:
+        """Give the answers, from the engine's thread; a loop that is closed by now wants none."""
+        try:
+            self.loop.call_soon_threadsafe(self._resolve, jobs)
+        except RuntimeError:
+            self._outstanding -= len(jobs)
+
+    def _kick(self) -> None:
+        self._kicking = False
+        self._ring(True)
+        if not self._watching:
+            self._watch()
+
+    def _resolve(self, jobs: list[Job]) -> None:
+        self._outstanding -= len(jobs)
+        for job in jobs:
+            future = job.future
+            if future.done():
+                continue
+            if job.error is None:
+                future.set_result(job.answer)
+            else:
+                future.set_exception(job.error)
+
+    def _watch(self) -> None:
+        self._watching = True
+        pause = _HASTE if self._busy else _PATIENCE
+        self.loop.call_later(pause, self._step_aside, time.monotonic(), time.thread_time())
+
+    def _step_aside(self, wall: float, cpu: float) -> None:
+        """Let the engine run when this loop never rests.
+
+        A saturated loop gives the interpreter's lock up and takes it back before any other thread wakes, and
+        the engine would wait for seconds. A short sleep hands over, only while the engine is waited for.
+        """
+        self._watching = False
+        if self._outstanding:
+            self._busy = time.thread_time() - cpu > 0.5 * (time.monotonic() - wall)
+            if self._busy:
+                time.sleep(_PAUSE)
+            self._watch()
