@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.explore_protocol import NOW, Budget, Explorer, Hand, Sent, Setting, Violation, World
 
+from explore_protocol import NOW, Budget, Explorer, Hand, Sent, Setting, Violation, World
 from hitherto import protocol
 from hitherto.overlap import Burst, Reject
 from hitherto.protocol import Answer, Claim, Document, Entry, Terms
