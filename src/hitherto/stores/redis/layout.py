@@ -1,0 +1,101 @@
+"""Where a conversation lies: its shard, the hash slot they share, and the names of its keys.
+
+The conversations of a bot are spread over a fixed number of shards by a hash of their address. The keys of
+one conversation and the indexes of its shard carry the same hash tag ``{prefix:bot:shard}``, so that a script
+has all of them at hand in a cluster too::
+
+    {hitherto:my_bot:17}:conversation:/-100/7    lease, epoch, flow, state, inbox, results of operations (packed)
+    {hitherto:my_bot:17}:data:/-100/7            a hash: one field for each top-level key, its value as JSON
+    {hitherto:my_bot:17}:seen:/-100/7            a hash: the window of handled event ids
+    {hitherto:my_bot:17}:payloads:/-100/7        a hash: the payloads of what waits, and the dead letters
+    {hitherto:my_bot:17}:due                     a sorted set: who must be looked at, and when
+    {hitherto:my_bot:17}:all, :all:<realm>       sets: every conversation; every entry of another realm
+    {hitherto:my_bot:17}:dead                    a set: the conversations with dead letters
+"""
+
+from __future__ import annotations
+
+import binascii
+import zlib
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import quote
+
+from hitherto import addresses
+from hitherto.addresses import Address
+
+SLOTS = 16384
+
+
+class Shard(NamedTuple):
+    """One shard of a bot: its hash slot and the keys of its indexes."""
+
+    slot: int
+    tag: str
+    due: bytes
+    dead: bytes
+
+
+class Place(NamedTuple):
+    """Where one conversation lies; ``member`` is its name in the indexes."""
+
+    slot: int
+    keys: tuple[bytes, ...]
+    member: str
+    indexed: bool
+
+
+class Layout:
+    """The names of a store's keys."""
+
+    def __init__(self, prefix: str, shards: int) -> None:
+        self.prefix, self.shards = prefix, shards
+        self._shards = lru_cache(maxsize=4096)(self._shard)
+
+    def shard(self, bot: str, number: int) -> Shard:
+        """A shard of a bot."""
+        return self._shards(quote(bot, safe=""), number)
+
+    def _shard(self, bot: str, number: int) -> Shard:
+        tag = f"{{{self.prefix}:{bot}:{number}}}"
+        return Shard(slot_of(tag[1:-1].encode()), tag, f"{tag}:due".encode(), f"{tag}:dead".encode())
+
+    def place(self, address: Address) -> Place:
+        """Where a conversation lies; always the same for the same address."""
+        text = addresses.encode(address)
+        bot, _, member = text.partition("/")
+        shard = self._shards(bot, zlib.crc32(text.encode()) % self.shards)
+        slot, tag, due, dead = shard
+        realm = member.partition("/")[0]
+        return Place(
+            slot,
+            (
+                f"{tag}:conversation:{member}".encode(),
+                f"{tag}:data:{member}".encode(),
+                f"{tag}:seen:{member}".encode(),
+                f"{tag}:payloads:{member}".encode(),
+                due,
+                index_of(tag, realm),
+                dead,
+            ),
+            member,
+            not realm,
+        )
+
+    def about(self, bot: str) -> bytes:
+        """The key that says how a bot is laid out."""
+        return f"{{{self.prefix}:{quote(bot, safe='')}}}:layout".encode()
+
+    def realms(self, bot: str) -> bytes:
+        """The key of the set of a bot's realms."""
+        return f"{{{self.prefix}:{quote(bot, safe='')}}}:realms".encode()
+
+
+def index_of(tag: str, realm: str) -> bytes:
+    """The key of the set of everything in a realm of a shard; *realm* is percent-encoded."""
+    return f"{tag}:all:{realm}".encode() if realm else f"{tag}:all".encode()
+
+
+def slot_of(tag: bytes) -> int:
+    """The hash slot of a hash tag, or of a key without one."""
+    return binascii.crc_hqx(tag, 0) % SLOTS

@@ -1,0 +1,149 @@
+"""One connection that many calls share: commands are written as they come, replies handed out in their order.
+
+redis-py sets the connection up (addresses, TLS, authentication, handshake, database); then its transport is
+taken over, because a command through redis-py costs several times what it costs here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from hitherto.errors import StoreError, StoreUnavailable
+from hitherto.stores.redis.wire import ServerError, new_reader
+
+__all__ = ["Link", "connected"]
+
+_REFUSED = ("WRONGPASS", "NOAUTH", "NOPERM", "AuthenticationError", "AuthorizationError")
+
+
+class Link(asyncio.Protocol):
+    """A connection with replies under way; *lost* is called once, when it is no more."""
+
+    def __init__(self, connection: Any, timeout: float, url: str) -> None:
+        self._connection = connection  # its end would close the transport
+        self._transport: asyncio.Transport = connection._writer.transport
+        self._timeout, self._url = timeout, url
+        self._reader = new_reader()
+        self._under_way: deque[tuple[asyncio.Future[list[Any]], int, float]] = deque()
+        self._replies: list[Any] = []
+        self._watch: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self.is_open = not self._transport.is_closing()
+        self._transport.set_protocol(self)
+
+    def execute(self, commands: list[bytes]) -> asyncio.Future[list[Any]]:
+        """The replies to packed commands, error replies among them; one write, one trip."""
+        future: asyncio.Future[list[Any]] = self._loop.create_future()
+        if not self.is_open:
+            future.set_exception(self._gone())
+            return future
+        self._under_way.append((future, len(commands), self._loop.time()))
+        self._transport.write(commands[0] if len(commands) == 1 else b"".join(commands))
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._timeout / 4, self._look_after)
+        return future
+
+    def close(self) -> None:
+        """End it; what is under way fails."""
+        self._lost("the connection was closed")
+        self._transport.abort()
+
+    # --------------------------------------------------------------------------- called by the transport
+
+    def data_received(self, data: bytes) -> None:
+        """Hand out replies."""
+        reader, replies = self._reader, self._replies
+        reader.feed(data)
+        while True:
+            try:
+                reply = reader.gets()
+            except ServerError:
+                self.close()
+                return
+            if reply is False:
+                return
+            if not self._under_way:
+                continue
+            replies.append(reply)
+            if len(replies) == self._under_way[0][1]:
+                future = self._under_way.popleft()[0]
+                if not future.done():
+                    future.set_result(replies)
+                self._replies = replies = []
+
+    def eof_received(self) -> None:
+        """The server has gone."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whoever waits for a reply is told."""
+        self._lost("the connection was lost")
+
+    # ------------------------------------------------------------------------------------------- pieces
+
+    def _lost(self, why: str) -> None:
+        self.is_open = False
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        while self._under_way:
+            future = self._under_way.popleft()[0]
+            if not future.done():
+                future.set_exception(self._gone(why))
+
+    def _gone(self, why: str = "the connection was lost") -> StoreUnavailable:
+        return StoreUnavailable(why, url=self._url)
+
+    def _look_after(self) -> None:
+        """End a connection that has not answered for too long; come again while anything is under way."""
+        self._watch = None
+        if not self._under_way:
+            return
+        if self._under_way[0][2] <= self._loop.time() - self._timeout:
+            self._lost(f"no answer within {self._timeout:g} s")
+            self._transport.abort()
+        else:
+            self._watch = self._loop.call_later(self._timeout / 4, self._look_after)
+
+
+async def connected(make: Callable[[], Any], timeout: float, url: str) -> Link:
+    """A link over a new connection of redis-py's (or its sister's), made by *make*."""
+    connection = make()
+    try:
+        async with asyncio.timeout(timeout):
+            await connection.connect()
+    except TimeoutError:
+        await _dropped(connection)
+        raise StoreUnavailable(f"cannot connect within {timeout:g} s", url=url) from None
+    except OSError as error:
+        await _dropped(connection)
+        raise StoreUnavailable(f"cannot connect: {type(error).__name__}", url=url) from None
+    except asyncio.CancelledError:
+        await _dropped(connection)
+        raise
+    except Exception as error:
+        await _dropped(connection)
+        raise _refusal(error, url) from None
+    if getattr(connection, "_writer", None) is None:
+        await _dropped(connection)
+        raise StoreError(f"{type(connection).__name__} is not a connection of redis-py or valkey-py", url=url)
+    return Link(connection, timeout, url)
+
+
+def _refusal(error: Exception, url: str) -> StoreError:
+    """What redis-py says of a connection that could not be set up, without its details."""
+    kind, text = type(error).__name__, str(error)
+    if kind in _REFUSED or text.startswith(_REFUSED) or "invalid username-password" in text:
+        return StoreError("the server refuses this user or password", url=url)
+    if "certificate" in text.lower() or "CERTIFICATE" in text:
+        return StoreError("the server's certificate is not trusted", url=url)
+    return StoreUnavailable(f"cannot connect: {kind}", url=url)
+
+
+async def _dropped(connection: Any) -> None:
+    try:
+        await connection.disconnect(nowait=True)
+    except Exception:  # noqa: BLE001, S110 - it was not there
+        pass

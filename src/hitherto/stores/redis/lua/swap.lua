@@ -1,0 +1,23 @@
+-- Put a whole conversation in place of the version P[6]: 1, or 0 when it is another. P[7]: the conversation;
+-- P[8], P[9], P[10]: how many words of data, seen ids and payloads follow in ARGV[2..].
+
+if c[VERSION] ~= P[6] then return 0 end
+local due = c[DUE]
+c = P[7]
+c[DUE] = due
+if raw then redis.call('DEL', KEYS[2], KEYS[3], KEYS[4]) end
+local from = 2
+for place = 2, 4 do
+  local count = P[6 + place]
+  for start = from, from + count - 1, 1000 do
+    redis.call('HSET', KEYS[place], unpack(ARGV, start, math.min(start + 999, from + count - 1)))
+  end
+  from = from + count
+end
+if by_server then
+  if c[EXPIRES] then redis.call('PEXPIRE', KEYS[2], math.max(math.ceil((c[EXPIRES] - now) * 1000), 0) + 1000) end
+  redis.call('PEXPIRE', KEYS[3], math.ceil(terms[SEEN_AGE] * 1000))
+end
+write_indexes()
+write_conversation()
+return 1
