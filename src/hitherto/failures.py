@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import traceback
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
@@ -15,6 +17,7 @@ OnError: TypeAlias = Literal["retry", "discard"] | Callable[[Turn, BaseException
 
 VERDICTS: Final[dict[str, Verdict]] = {"retry": "retry", "discard": "done", "dead": "dead"}
 _FRAMES = 12
+_log = logging.getLogger("hitherto")
 
 
 def doubling(attempt: int) -> float:
@@ -29,11 +32,11 @@ def check_policy(on_error: OnError) -> OnError:
     return on_error
 
 
-async def verdict(on_error: OnError, turn: Turn, error: BaseException) -> Verdict:
+async def verdict(on_error: OnError, turn: Turn | None, error: BaseException) -> Verdict:
     """What becomes of the turn's event; only an Exception can be given up, a cancelled turn is always
-    retried.
+    retried. A function is not asked when the stored record was so wrong that there is no turn.
     """
-    if not isinstance(error, Exception):
+    if not isinstance(error, Exception) or (turn is None and callable(on_error)):
         return "retry"
     choice: Any = on_error
     if callable(on_error):
@@ -43,7 +46,9 @@ async def verdict(on_error: OnError, turn: Turn, error: BaseException) -> Verdic
     try:
         return VERDICTS[choice]
     except (KeyError, TypeError):
-        raise ValueError(f"on_error answered {choice!r}; it answers 'retry', 'discard' or 'dead'") from error
+        raise ValueError(
+            f"on_error answered {type(choice).__name__}; it answers 'retry', 'discard' or 'dead'"
+        ) from error
 
 
 def redacted(error: BaseException) -> str:
@@ -53,3 +58,15 @@ def redacted(error: BaseException) -> str:
     kind = type(error)
     message = f": {error}" if isinstance(error, HithertoError) else ""
     return "\n".join([*lines, f"{kind.__module__}.{kind.__qualname__}{message}"])
+
+
+def where(error: BaseException) -> str:
+    """The line that raised, as file:line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
+
+
+def log(name: str, error: BaseException) -> None:
+    """Say that something went wrong, without the words of the error, which may quote what people wrote."""
+    _log.error("%s error=%s where=%s", name, type(error).__name__, where(error))
+    _log.debug(name, exc_info=error)

@@ -7,6 +7,7 @@ queued; what waits behind is run by the keeper's own tasks, never on the caller'
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -36,6 +37,9 @@ OverlapOf: TypeAlias = Policy | Callable[[Any], Policy | None]
 
 _POLICIES = (Reject, Queue, Debounce, Burst, Concurrent)
 _SEVEN = ("init", "get_state", "set_state", "get_data", "set_data", "update_data", "clear")
+_NUMBERS = frozenset({int, bool})
+_LAST_GRACE = 5.0
+_log = logging.getLogger("hitherto")
 _STATUS: dict[Status, OutcomeStatus] = {
     "duplicate": "duplicate", "queued": "queued", "debounced": "debounced", "busy": "busy", "full": "full",
     "dropped": "dropped", "granted": "queued",
@@ -91,8 +95,8 @@ class Keeper:
         self.strategy = as_strategy(ChatUser() if key is None else key)
         self.store, self._owned = _store_of(store)
         self.terms = _terms(lease, max_attempts, seen_limit, seen_age, record_ttl, retry_in_order)
-        self._overlap = overlap if callable(overlap) else None
-        self._default_overlap = _overlap_of(None if callable(overlap) else overlap, self.flows)
+        self._overlap = overlap if callable(overlap) and not isinstance(overlap, type) else None
+        self._default_overlap = _overlap_of(overlap if self._overlap is None else None, self.flows)
         self._max_event_bytes, self._grace = max_event_bytes, grace
         self._clock: Clock = SystemClock() if clock is None else clock
         self._listeners = Listeners(bot, log_ids)
@@ -107,6 +111,7 @@ class Keeper:
             self._runner.remembered.decode = decode
         self._pump = Pump(self._runner, self._clock, sweep)
         self._pumping: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._phase: Literal["new", "running", "stopping", "stopped"] = "new"
 
     def __repr__(self) -> str:
@@ -116,30 +121,60 @@ class Keeper:
 
     async def start(self) -> None:
         """Open the store, make it ready for this bot, and begin to renew and to sweep."""
-        if self._phase == "running":
-            return
-        if self._phase != "new":
+        if self._phase not in ("new", "running"):
             raise KeeperClosed()
         await self.store.init(self.bot, **self._options)
-        self._phase = "running"
-        self._pumping = asyncio.get_running_loop().create_task(self._pump.run())
+        if self._phase == "new":
+            self._phase = "running"
+            self._pumping = asyncio.get_running_loop().create_task(self._pump.run())
 
     async def stop(self, grace: float | None = None) -> None:
-        """Let running turns finish for *grace* seconds, hand nothing out, release the rest, close."""
-        if self._phase != "running":
+        """Let running turns finish for *grace* seconds, hand nothing out, release the rest, close.
+
+        A handler cannot wait for its own end: let it call ``asyncio.create_task(keeper.stop())``. When this
+        is cancelled the grace is over at once, and the rest is done all the same.
+        """
+        if self._phase in ("new", "stopped"):
             return
-        self._phase = "stopping"
-        runner = self._runner
-        runner.stopping = True
-        if not await runner.finish(self._grace if grace is None else grace):
-            runner.interrupt()
-            await runner.finish(5.0)
-        if self._pumping is not None:
-            self._pumping.cancel()
-            await asyncio.gather(self._pumping, return_exceptions=True)
-        self._phase = "stopped"
-        if self._owned:
-            await self.store.close()
+        if any(running.task is asyncio.current_task() for running in self._runner.leases):
+            raise RuntimeError("a handler cannot wait for its own end: asyncio.create_task(keeper.stop())")
+        if self._stopping is None:
+            self._phase, self._runner.stopping = "stopping", True
+            self._runner.slots.close()
+            closing = self._close(self._grace if grace is None else grace)
+            self._stopping = asyncio.get_running_loop().create_task(closing)
+        try:
+            await asyncio.shield(self._stopping)
+        except asyncio.CancelledError:
+            self._runner.interrupt()
+            raise
+
+    async def _close(self, grace: float) -> None:
+        try:
+            if not await self._runner.slots.all_free(grace):
+                self._runner.interrupt()
+                if not await self._runner.slots.all_free(_LAST_GRACE):
+                    _log.warning("keeper.stop turns=%d still run", self._runner.slots.taken)
+        finally:
+            if self._pumping is not None:
+                self._pumping.cancel()
+                await asyncio.wait([self._pumping])
+            self._phase = "stopped"
+            if self._owned:
+                await self.store.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._phase == "running"
+
+    def serve(self, handler: Handler | None, decode: Callable[[bytes], Any]) -> None:
+        """Let a framework run what no caller brings a handler for, on events that *decode* makes.
+
+        ``None`` says that the handler is still to come: nothing is taken over until then, without a warning.
+        """
+        self._runner.handler, self._runner.remembered.decode = handler, decode
+        self._runner.expecting = handler is None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -159,9 +194,11 @@ class Keeper:
         the store knows; the event is then retried, given up or kept as a dead letter, by ``on_error``.
         """
         stored = self._stored(event, handler, id, key)
+        slots = self._runner.slots
+        if not slots.take():
+            await slots.wait()
         if stored is None:
             return await self._without_key(event, handler)
-        await self._runner.slots.acquire()
         return await self._accepted(*stored, event, handler)
 
     async def accept(
@@ -172,61 +209,65 @@ class Keeper:
         For webhooks and for polling: once it is accepted the platform may be told so.
         """
         stored = self._stored(event, handler, id, key)
+        await self._runner.slots.wait()
         if stored is None:
             self._runner.spawn(self._without_key(event, handler))
             return Outcome("no-key")
-        await self._runner.slots.acquire()
         return await self._accepted(*stored, event, handler, inline=False)
 
     def _stored(
         self, event: Any, handler: Handler | None, id: str | int | None, key: Key
     ) -> tuple[Address, Event] | None:
         """The event as the store will see it, and where; ``None`` when it belongs to no conversation."""
-        self._check_running()
+        if self._phase != "running":
+            self._check_running()
         if handler is None and self._runner.handler is None:
             raise TypeError("no handler: give one to handle(event, handler) or to Keeper(handler=...)")
+        key = self.strategy.extract(event) if key is None else _plain(key)
         if key is None:
-            key = self.strategy.extract(event)
-            if key is None:
-                return None
-        address = Address(self.bot, "", check_key(key))
+            return None
         payload = update_json(event)
         if len(payload) > self._max_event_bytes:
             raise EventTooLarge(len(payload), self._max_event_bytes)
-        return address, Event(find_event_id(event) if id is None else str(id), payload)
+        return Address(self.bot, "", key), Event(find_event_id(event) if id is None else str(id), payload)
 
     async def _accepted(
-        self, address: Address, stored: Event, event: Any, handler: Handler | None, *, inline: bool = True
+        self, address: Address, stored: Event, event: Any, handler: Handler | None, inline: bool = True
     ) -> Outcome:
+        """With a slot, which a cancelled call has passed on."""
         runner = self._runner
-        error: BaseException | None = None
         try:
-            answer = await runner.accept(address, stored, self._overlap_for(event), event, handler)
-            status, attempt = _STATUS[answer.status], 0
+            overlap = self._default_overlap if self._overlap is None else self._overlap_for(event)
+            answer = await runner.accept(address, stored, overlap, event, handler)
             grant = answer.grant
-            own = grant is not None and bool(grant.entries) and grant.entries[-1].seq == answer.seq
-            if grant is None or not own or not inline:
+            if grant is None or not inline or not grant.entries or grant.entries[-1].seq != answer.seq:
                 runner.queued(address, answer, event, handler)
-            else:
-                attempt = grant.entries[-1].attempts
-                answer, error = await runner.turn(address, grant, handler, event)
-                status = "failed" if error is not None else _ended(answer)
-                runner.follow(address, answer)
+                return self._kept(address, stored, answer)
+            attempt = grant.entries[-1].attempts
+            answer, error = await runner.turn(address, grant, handler, event)
         except asyncio.CancelledError:
             raise
         except BaseException:
-            runner.slots.release()
+            runner.slots.free()
             raise
+        runner.follow(address, answer)
         if error is not None:
             raise error
-        self._listeners.counts[status] += 1
+        status: OutcomeStatus = "fenced" if answer.status == "fenced" else "committed"
         return Outcome(status, stored.id, address.key, answer.depth, attempt)
 
+    def _kept(self, address: Address, stored: Event, answer: Answer) -> Outcome:
+        """What became of an event whose turn is not now, or never."""
+        status = _STATUS[answer.status]
+        self._listeners.counts[status] += 1
+        return Outcome(status, stored.id, address.key, answer.depth)
+
     async def _without_key(self, event: Any, handler: Handler | None) -> Outcome:
-        """An event of no conversation: the handler gets an empty record, and nothing is stored."""
-        run = handler or self._runner.handler
-        async with self._runner.slots:
-            await self._runner.call(run, Turn(self._runner.rules, self.bot, None, None, event=event))
+        """An event of no conversation, with a slot: the handler gets an empty record, nothing is stored."""
+        try:
+            await self._runner.without_key(event, handler)
+        finally:
+            self._runner.slots.free()
         self._listeners.counts["no-key"] += 1
         return Outcome("no-key")
 
@@ -237,8 +278,7 @@ class Keeper:
         Waits until the conversation is free, for at most *timeout* seconds. Leaving the block commits;
         raising in it commits nothing. ``Fenced`` is raised when the lease was lost meanwhile.
         """
-        self._check_running()
-        async with self._runner.held(Address(self.bot, "", check_key(key)), timeout) as turn:
+        async with self._runner.held(self._address(key), timeout) as turn:
             yield turn
 
     # ------------------------------------------------------------------------------------ looking after it
@@ -266,28 +306,29 @@ class Keeper:
 
     async def idle(self, seconds: float = 60.0) -> bool:
         """Wait until nothing runs in this process, at most so long; whether that is so."""
-        return await self._runner.finish(seconds)
+        return await self._runner.slots.all_free(seconds)
 
     async def inspect(self, key: Key) -> Document:
         """Everything that is kept about one conversation."""
-        return await self.store.load(self._address(key))
+        address = self._address(key)
+        return await self._patience(lambda: self.store.load(address))
 
     async def dead_letters(self, key: Key) -> tuple[Dead, ...]:
         """The events of a conversation that were given up after their last attempt."""
-        return (await self.store.load(self._address(key))).dead
+        return (await self.inspect(key)).dead
 
     async def dead_keys(self) -> AsyncIterator[Key]:
         """The conversations that have dead letters."""
+        self._check_running()
         async for address in self.store.scan(self.bot, "dead"):
             yield address.key
 
     async def retry_dead(self, key: Key, seq: int) -> bool:
         """Put a dead letter back in line, with its attempts forgotten; whether it was there."""
-        self._check_running()
         address, op = self._address(key), self.store.op()
         answer = await self._patience(lambda: self.store.retry_dead(address, seq, op, self.terms))
-        if answer.status == "queued" and self._runner.can_run(address):
-            self._runner.set_alarm(address, 0.0)
+        if answer.status == "queued":
+            self._runner.look_at(address)
         return answer.status == "queued"
 
     async def drop_dead(self, key: Key, seq: int) -> bool:
@@ -300,13 +341,14 @@ class Keeper:
         """Free a stuck conversation: whoever runs it can commit nothing more, its events wait again."""
         address, op = self._address(key), self.store.op()
         answer = await self._patience(lambda: self.store.force_release(address, op, self.terms))
-        if answer.wake_at is not None and self._phase == "running" and self._runner.can_run(address):
-            self._runner.set_alarm(address, answer.wake_at - answer.at)
+        if answer.wake_at is not None:
+            self._runner.look_at(address)
         return answer.status == "released"
 
     async def forget(self, key: Key) -> None:
         """Erase everything about a conversation; whoever runs it now cannot bring it back."""
-        await self._patience(lambda: self.store.forget(self._address(key)))
+        address = self._address(key)
+        await self._patience(lambda: self.store.forget(address))
 
     # ------------------------------------------------------------------------------------------ pieces
 
@@ -315,6 +357,7 @@ class Keeper:
         return self._runner.patience
 
     def _address(self, key: Key) -> Address:
+        self._check_running()
         return Address(self.bot, "", check_key(key))
 
     def _check_running(self) -> None:
@@ -334,20 +377,26 @@ class Keeper:
         return policy
 
 
-def _ended(answer: Answer) -> OutcomeStatus:
-    return "fenced" if answer.status == "fenced" else "committed"
+def _plain(key: Key) -> Key:
+    """The key, checked; one of plain numbers needs no look at each part."""
+    if type(key) is tuple and _NUMBERS.issuperset(map(type, key)):
+        return key
+    return check_key(key)
 
 
 def _policy_names() -> str:
     return ", ".join(policy.__name__ for policy in _POLICIES)
 
 
-def _overlap_of(given: Policy | None, flows: FlowRegistry) -> Overlap:
+def _overlap_of(given: Any, flows: FlowRegistry) -> Overlap:
     if given is not None and not isinstance(given, _POLICIES):
         raise TypeError(f"overlap={given!r}: one of {_policy_names()}, or a function of the event")
     default = Queue() if given is None else given
     own = {spec(flow).name: spec(flow).overlap for flow in flows}
-    policies = {name: policy for name, policy in own.items() if isinstance(policy, _POLICIES)}
+    policies = {name: policy for name, policy in own.items() if policy is not None}
+    for name, policy in policies.items():
+        if not isinstance(policy, _POLICIES):
+            raise TypeError(f"flow {name!r}: overlap={policy!r}: one of {_policy_names()}")
     return ByFlow(default, policies) if policies else default
 
 

@@ -3,47 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Literal, TypeAlias
 
 from hitherto.addresses import Address
-from hitherto.protocol import Claim, Terms
+from hitherto.protocol import Grant, Terms
 from hitherto.stores.base import Store
 from hitherto.turns import Turn
 
+Handler: TypeAlias = Callable[[Turn], Awaitable[object]]
 OnLost: TypeAlias = Literal["continue", "cancel"]
 
 
 class Running:
-    """One turn that runs: whose it is, what it may commit with, and the task that can be cancelled."""
+    """One turn that runs: by which grant, with which events and handler, in which task.
 
-    __slots__ = ("address", "cancelled", "claim", "settling", "started", "task", "turn")
+    ``over``: the handler has ended, nothing interrupts the task any more. ``leased`` is false for the turn of
+    an event without a key, which holds nothing.
+    """
 
-    def __init__(self, address: Address, claim: Claim, turn: Turn, started: float) -> None:
+    __slots__ = (
+        "address", "cancelled", "claim", "events", "grant", "handler", "leased", "over", "started", "task",
+        "turn",
+    )  # fmt: skip
+
+    def __init__(self, address: Address, grant: Grant, started: float, leased: bool = True) -> None:
         self.address = address
-        self.claim = claim
-        self.turn = turn
+        self.grant = grant
+        self.claim = grant.claim
         self.started = started
+        self.leased = leased
         self.task = asyncio.current_task()
         self.cancelled = False
-        self.settling = False
+        self.over = False
+        self.events: list[Any] = []
+        self.handler: Handler | None = None
+        self.turn: Turn | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease is known to be lost."""
+        return self.turn is not None and self.turn.lost
 
     def cancel(self) -> None:
-        """Interrupt the handler, unless it has returned; whoever runs it takes the cancellation back."""
-        if self.task is not None and not self.cancelled and not self.settling:
+        """Interrupt the handler, unless it has ended, or asks for this itself."""
+        task = self.task
+        if task is not None and not self.cancelled and not self.over and task is not asyncio.current_task():
             self.cancelled = True
-            self.task.cancel()
+            task.cancel()
 
-    async def returned(self) -> None:
-        """The handler has returned: from here on nothing is interrupted, and a late interruption is taken
-        back.
-        """
-        self.settling = True
-        if self.cancelled and self.task is not None:
-            try:
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                self.task.uncancel()
+    def end(self, error: BaseException | None = None) -> bool:
+        """The handler has ended; an interruption of ours is taken back. Whether it ended because of that."""
+        self.over = True
+        if not self.cancelled or self.task is None:
+            return False
+        self.task.uncancel()
+        return isinstance(error, asyncio.CancelledError)
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether somebody else cancels the task as well."""
+        return self.task is not None and self.task.cancelling() > 0
 
 
 class Leases:
@@ -54,6 +74,8 @@ class Leases:
             raise ValueError(f"on_lost={on_lost!r}: 'continue' or 'cancel'")
         self._on_lost = on_lost
         self._running: set[Running] = set()
+        self.add = self._running.add
+        self.remove = self._running.discard
 
     def __len__(self) -> int:
         return len(self._running)
@@ -61,17 +83,9 @@ class Leases:
     def __iter__(self) -> Iterator[Running]:
         return iter(tuple(self._running))
 
-    def add(self, running: Running) -> None:
-        """It runs."""
-        self._running.add(running)
-
-    def remove(self, running: Running) -> None:
-        """It is over."""
-        self._running.discard(running)
-
     async def renew(self, store: Store, terms: Terms) -> tuple[list[Running], list[Running]]:
         """Renew all of them in one trip: those that hold on, and those whose lease is lost."""
-        batch = list(self)
+        batch = [running for running in self if running.leased]
         if not batch:
             return [], []
         held = await store.renew([(running.address, running.claim) for running in batch], terms)
@@ -80,14 +94,17 @@ class Leases:
         for running, good in zip(batch, held, strict=True):
             if running not in self._running:
                 continue
-            (kept if good else lost).append(running)
+            if good:
+                kept.append(running)
+            elif not running.over and not running.lost:
+                lost.append(running)
         for running in lost:
-            self.lose(running)
+            self._lose(running)
         return kept, lost
 
-    def lose(self, running: Running) -> None:
+    def _lose(self, running: Running) -> None:
         """Tell the turn, and cancel its handler if that is asked for."""
-        if not running.turn.lost:
+        if running.turn is not None:
             running.turn.lost = True
-            if self._on_lost == "cancel":
-                running.cancel()
+        if self._on_lost == "cancel":
+            running.cancel()

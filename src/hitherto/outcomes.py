@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from hitherto import addresses
+from hitherto import addresses, failures
 from hitherto.addresses import Address, Key
 from hitherto.leases import Running
 from hitherto.protocol import Answer
@@ -93,49 +93,55 @@ class Listeners:
         text = addresses.encode(address)
         return text if self._log_ids else hashed(text)
 
-    def accepted(self, address: Address, answer: Answer) -> None:
+    def accepted(self, address: Address, event_id: str | None, answer: Answer) -> None:
         """An event was put to the store."""
         if answer.dropped:
             self._dropped(address, answer)
         if self.callbacks:
-            self._tell("accepted", address, None, answer, detail=answer.status)
+            self._tell("accepted", address, None, answer, detail=answer.status, event_id=event_id)
 
-    def started(self, address: Address, running: Running) -> None:
+    def started(self, running: Running) -> None:
         """A handler is about to run."""
         if self.callbacks:
-            self._tell("started", address, running, None)
+            self._tell("started", running.address, running, None)
 
-    def settled(self, address: Address, running: Running, answer: Answer, seconds: float) -> None:
+    def settled(self, running: Running, answer: Answer, seconds: float) -> None:
         """A handler returned and the store answered."""
         if answer.dropped:
-            self._dropped(address, answer)
+            self._dropped(running.address, answer)
         fenced = answer.status == "fenced"
+        if running.grant.entries:
+            self.counts["fenced" if fenced else "committed"] += 1
         if fenced:
-            _log.warning("turn.fenced conversation=%s", self.name(address))
+            _log.warning("turn.fenced conversation=%s", self.name(running.address))
         if self.callbacks:
-            self._tell("fenced" if fenced else "committed", address, running, answer, seconds)
+            self._tell("fenced" if fenced else "committed", running.address, running, answer, seconds)
 
-    def failed(
-        self, address: Address, running: Running | None, answer: Answer, error: BaseException, seconds: float
-    ) -> None:
+    def failed(self, running: Running, answer: Answer, error: BaseException, seconds: float) -> None:
         """A handler raised, and the store knows."""
         self.counts["failed"] += 1
         kind = type(error).__name__
-        _log.warning("turn.failed conversation=%s error=%s", self.name(address), kind)
-        if answer.dropped:
-            self._dropped(address, answer)
+        _log.warning(
+            "turn.failed conversation=%s error=%s where=%s",
+            self.name(running.address), kind, failures.where(error),
+        )  # fmt: skip
+        _log.debug("turn.failed", exc_info=error)
         if self.callbacks:
-            self._tell("failed", address, running, answer, seconds, kind)
+            self._tell("failed", running.address, running, answer, seconds, kind)
+        if answer.dropped:
+            self._dropped(running.address, answer)
 
-    def recovered(self, address: Address, answer: Answer) -> None:
-        """What somebody left behind is run here."""
+    def taken_over(self, address: Address, answer: Answer, recovered: bool) -> None:
+        """Somebody looked at a conversation; *recovered*: what others left behind is run here."""
         if answer.dropped:
             self._dropped(address, answer)
-        if answer.grant is not None:
+        if recovered and answer.grant is not None:
             self.counts["recovered"] += 1
             _log.info("turn.recovered conversation=%s", self.name(address))
             if self.callbacks:
-                self._tell("recovered", address, None, answer)
+                entries = answer.grant.entries
+                event_id = entries[-1].event_id if entries else None
+                self._tell("recovered", address, None, answer, event_id=event_id)
 
     def renewed(self, running: Running) -> None:
         """A lease was renewed."""
@@ -149,24 +155,23 @@ class Listeners:
         if self.callbacks:
             self._tell("lost", running.address, running, None)
 
-    def released(self, address: Address, running: Running, answer: Answer) -> None:
+    def released(self, running: Running, answer: Answer) -> None:
         """A turn was given back unrun."""
         if self.callbacks:
-            self._tell("released", address, running, answer)
+            self._tell("released", running.address, running, answer)
 
     def _dropped(self, address: Address, answer: Answer) -> None:
         for dropped in answer.dropped:
             dead = dropped.reason == "dead"
             self.counts["dead" if dead else "given up"] += 1
             level = logging.DEBUG if dropped.reason == "superseded" else logging.WARNING
-            _log.log(level, "event.%s conversation=%s", "dead" if dead else f"dropped.{dropped.reason}",
-                     self.name(address))  # fmt: skip
+            name = "dead" if dead else f"dropped.{dropped.reason}"
+            _log.log(level, "event.%s conversation=%s", name, self.name(address))
             if self.callbacks:
-                kind: StepKind = "dead" if dead else "dropped"
-                step = Step(
-                    kind, self.bot, addresses.encode(address), dropped.event_id, detail=dropped.reason
-                )
-                self._send(step)
+                self._tell(
+                    "dead" if dead else "dropped", address, None, None,
+                    detail=dropped.reason, event_id=dropped.event_id,
+                )  # fmt: skip
 
     def _tell(
         self,
@@ -176,19 +181,19 @@ class Listeners:
         answer: Answer | None,
         seconds: float = 0.0,
         detail: str = "",
+        event_id: str | None = None,
     ) -> None:
+        grant = running.grant if running is not None else answer.grant if answer is not None else None
+        newest = grant.entries[-1] if grant is not None and grant.entries and event_id is None else None
         turn = None if running is None else running.turn
-        grant = None if answer is None else answer.grant
-        flow = state = None
-        if turn is not None:
-            flow, state = turn.place
+        flow, state = (None, None) if turn is None else turn.place
         self._send(
             Step(
                 kind, self.bot, addresses.encode(address),
-                event_id=None if turn is None else turn.event_id,
-                epoch=turn.epoch if turn is not None else 0 if grant is None else grant.epoch,
+                event_id=event_id if newest is None else newest.event_id,
+                epoch=0 if grant is None else grant.epoch,
                 depth=0 if answer is None else answer.depth,
-                attempt=0 if turn is None else turn.attempt,
+                attempt=0 if newest is None else newest.attempts,
                 seconds=seconds, detail=detail, flow=flow, state=state,
             )
         )  # fmt: skip
@@ -197,5 +202,5 @@ class Listeners:
         for callback in tuple(self.callbacks):
             try:
                 callback(step)
-            except Exception:  # noqa: BLE001 - it is not our code
-                _log.exception("listener.failed")
+            except Exception as error:  # noqa: BLE001 - it is not our code
+                failures.log("listener.failed", error)

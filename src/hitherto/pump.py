@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 import msgspec
 
+from hitherto.addresses import Address
 from hitherto.patience import Clock
 from hitherto.runner import Runner
 
 _log = logging.getLogger("hitherto")
-_SWEPT_AT_ONCE = 100
+_PAGE = 100
+_PAGES = 50
 _TIDIED_AT_ONCE = 200
 _LONGEST_BACKOFF = 30.0
+_FULL = 0.05
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -37,7 +39,7 @@ class Pump:
         self._runner = runner
         self._clock = clock
         self._every = sweep
-        self._renew_at = 0.0
+        self._renew_at = clock() + runner.terms.lease / 3
         self._sweep_at = 0.0
         self._swept: float | None = None
         self._failures = 0
@@ -56,7 +58,9 @@ class Pump:
                 self._failures += 1
                 self._error = type(error).__name__
                 _log.warning("pump.failed error=%s failures=%d", self._error, self._failures)
-                pause = min(_LONGEST_BACKOFF, self._runner.terms.lease / 6, 0.1 * 2**self._failures)
+                pause = min(
+                    _LONGEST_BACKOFF, self._runner.terms.lease / 6, 0.1 * 2 ** min(self._failures, 10)
+                )
             await self._wait(pause)
 
     def health(self) -> Health:
@@ -65,35 +69,31 @@ class Pump:
         return Health(self._failures == 0, len(self._runner.leases), ago, self._failures, self._error)
 
     async def _once(self) -> None:
-        now = self._clock()
-        if now >= self._renew_at:
+        if self._clock() >= self._renew_at:
             await self.renew()
-            self._renew_at = now + self._runner.terms.lease / 3
-        await self._ring(now)
-        if now >= self._sweep_at and not self._runner.stopping:
+        await self._take_over(self._rung())
+        if self._clock() >= self._sweep_at and not self._runner.stopping:
             await self.sweep()
-            self._sweep_at = now + self._every
 
     async def _wait(self, pause: float) -> None:
         """Sleep until the next thing is due; an alarm that is set meanwhile wakes us."""
-        runner = self._runner
-        runner.alarm_set.clear()
-        due = min([self._renew_at, self._sweep_at, *(at for at, _ in runner.alarms.values())])
-        seconds = max(pause, due - self._clock(), 0.0)
-        tasks: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(self._clock.sleep(seconds)),
-            asyncio.ensure_future(runner.alarm_set.wait()),
-        ]
+        runner, now = self._runner, self._clock()
+        due = self._renew_at
+        if not runner.stopping:
+            due = min(due, self._sweep_at, max(runner.alarms.next, now + _FULL if runner.slots.full else 0.0))
+        sleeping = asyncio.ensure_future(self._clock.sleep(max(pause, due - now, 0.0)))
+        runner.alarms.wake = None if pause else sleeping.cancel
         try:
-            await asyncio.wait(tasks[: 1 if pause else 2], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([sleeping])
         finally:
-            for task in tasks:
-                task.cancel()
+            runner.alarms.wake = None
+            sleeping.cancel()
 
     async def renew(self) -> None:
         """Renew every running turn's lease in one trip, and tell those that have lost theirs."""
-        runner = self._runner
+        runner, now = self._runner, self._clock()
         kept, lost = await runner.leases.renew(runner.store, runner.terms)
+        self._renew_at = now + runner.terms.lease / 3
         for running in kept:
             runner.listeners.renewed(running)
         for running in lost:
@@ -102,28 +102,39 @@ class Pump:
     async def sweep(self) -> None:
         """Take over what was left behind, as far as there are slots; tidy a part of the store."""
         runner = self._runner
-        for address in await runner.store.due(runner.bot, _SWEPT_AT_ONCE):
-            if not runner.can_run(address):
+        for _ in range(_PAGES):
+            found = await runner.store.due(runner.bot, _PAGE)
+            ours = [address for address in found if runner.can_run(address)]
+            if len(ours) < len(found):
                 self._warn()
-            elif runner.slots.locked():
+            await self._take_over(ours)
+            if len(ours) < _PAGE or runner.slots.full or self._clock() >= self._renew_at:
                 break
-            else:
-                await runner.slots.acquire()
-                await runner.take_over(address)
         await runner.store.expire(runner.bot, _TIDIED_AT_ONCE, runner.terms)
         self._swept = self._clock()
+        self._sweep_at = self._swept + self._every
 
-    async def _ring(self, now: float) -> None:
+    def _rung(self) -> list[Address]:
+        """The conversations whose alarm has rung and that can be run here, as many as there are slots for."""
+        runner, now = self._runner, self._clock()
+        rung: list[Address] = []
+        while len(rung) < runner.slots.limit - runner.slots.taken and not runner.stopping:
+            address = runner.alarms.ring(now)
+            if address is None:
+                break
+            if runner.can_run(address):
+                rung.append(address)
+        return rung
+
+    async def _take_over(self, addresses: list[Address]) -> None:
+        """All at once, each with a slot; those that get none are left for the next sweep."""
         runner = self._runner
-        for text, (at, address) in list(runner.alarms.items()):
-            if at <= now and not runner.stopping and not runner.slots.locked():
-                runner.alarms.pop(text, None)
-                if runner.can_run(address):
-                    await runner.slots.acquire()
-                    await runner.take_over(address)
+        taken = [address for address in addresses if not runner.stopping and runner.slots.take()]
+        if taken:
+            await asyncio.gather(*[runner.take_over(address) for address in taken])
 
     def _warn(self) -> None:
-        if not self._warned:
+        if not self._warned and not self._runner.expecting:
             self._warned = True
             _log.warning(
                 "sweep.no_handler: events wait that nobody runs; give the keeper one: Keeper(handler=...)"

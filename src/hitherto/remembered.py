@@ -7,18 +7,20 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from hitherto import addresses
 from hitherto.addresses import Address
-from hitherto.protocol import Entry, Grant
-from hitherto.turns import Turn
+from hitherto.leases import Handler
+from hitherto.protocol import Entry, Event, Grant
 
-Handler: TypeAlias = Callable[[Turn], Awaitable[object]]
+__all__ = ["LIMIT", "Handler", "Remembered"]
+
 Known: TypeAlias = tuple[Any, Handler | None]
+Coming: TypeAlias = tuple[Event, Any, Handler | None]
 
 LIMIT: Final = 10_000
 
@@ -28,14 +30,30 @@ class Remembered:
 
     def __init__(self, decode: Callable[[bytes], Any] = msgspec.json.decode) -> None:
         self.decode = decode
-        self._known: dict[str, dict[int, Known]] = {}
+        self.lines: dict[str, dict[int, Known]] = {}
+        self._coming: dict[str, list[Coming]] = {}
         self._count = 0
+
+    # ------------------------------------------------------------------------------------ into the memory
+
+    def coming(self, address: Address, event: Event, original: Any, handler: Handler | None) -> Coming:
+        """Remember an event whose place is not known yet: its turn may be granted before accept answers."""
+        coming = (event, original, handler)
+        self._coming.setdefault(addresses.encode(address), []).append(coming)
+        return coming
+
+    def arrived(self, address: Address, coming: Coming) -> None:
+        """Accept has answered, or failed."""
+        text = addresses.encode(address)
+        left = [other for other in self._coming.pop(text) if other is not coming]
+        if left:
+            self._coming[text] = left
 
     def put(self, address: Address, seq: int, event: Any, handler: Handler | None) -> None:
         """Remember an event that waits."""
         if seq < 0:
             return
-        line = self._known.setdefault(addresses.encode(address), {})
+        line = self.lines.setdefault(addresses.encode(address), {})
         self._count += seq not in line
         line[seq] = (event, handler)
         while self._count > LIMIT:
@@ -43,42 +61,58 @@ class Remembered:
 
     def keep(self, address: Address, grant: Grant, events: list[Any], handler: Handler | None) -> None:
         """Remember the events of a turn that will perhaps be tried again."""
-        for entry, event in zip(grant.entries, events, strict=True):
+        for entry, event in zip(grant.entries, events, strict=False):
             self.put(address, entry.seq, event, handler)
+
+    # ------------------------------------------------------------------------------------------ out of it
 
     def take(self, address: Address, grant: Grant, original: Any) -> tuple[list[Any], Handler | None]:
         """The events of a grant, oldest first, and the handler of the newest; they are forgotten here."""
-        line = self._known.get(addresses.encode(address)) if self._known else None
-        if not line:
-            events = [self.decode(entry.payload) for entry in grant.entries[:-1]]
-            return [*events, self._newest(grant, original)] if grant.entries else events, None
-        found = [self._pop(line, entry) for entry in grant.entries]
-        if not line:
-            del self._known[addresses.encode(address)]
-        events = [event for event, _ in found]
+        entries = grant.entries
+        if original is not None and len(entries) == 1 and not self.lines:
+            return [original], None
+        text = addresses.encode(address)
+        found = [self._taken(text, entry) for entry in entries]
+        events = [self.decode(entry.payload) if known is None else known[0]
+                  for entry, known in zip(entries, found, strict=True)]  # fmt: skip
         if original is not None and events:
             events[-1] = original
-        return events, found[-1][1] if found else None
+        newest = found[-1] if found else None
+        return events, None if newest is None else newest[1]
 
     def knows(self, address: Address) -> bool:
         """Whether some event of this conversation is remembered with its handler."""
-        line = self._known.get(addresses.encode(address))
+        line = self.lines.get(addresses.encode(address))
         return line is not None and any(handler is not None for _, handler in line.values())
 
-    def _newest(self, grant: Grant, original: Any) -> Any:
-        return self.decode(grant.entries[-1].payload) if original is None else original
+    def has(self, address: Address, grant: Grant) -> bool:
+        """Whether the events of a grant came to this process."""
+        line = self.lines.get(addresses.encode(address))
+        return line is not None and all(entry.seq in line for entry in grant.entries)
 
-    def _pop(self, line: dict[int, Known], entry: Entry) -> Known:
-        known = line.pop(entry.seq, None)
+    def forget(self, address: Address, seq: int) -> None:
+        """Nothing of this conversation waits: forget all up to *seq*, which others have run or dropped."""
+        text = addresses.encode(address)
+        for old in [known for known in self.lines.get(text, ()) if known <= seq]:
+            self._pop(text, old)
+
+    def _taken(self, text: str, entry: Entry) -> Known | None:
+        known = self._pop(text, entry.seq)
         if known is None:
-            return self.decode(entry.payload), None
-        self._count -= 1
-        event, handler = known
-        return (self.decode(entry.payload) if event is None else event), handler
+            for event, original, handler in self._coming.get(text, ()):
+                if event.id == entry.event_id and event.payload == entry.payload:
+                    return original, handler
+        return known
+
+    def _pop(self, text: str, seq: int) -> Known | None:
+        line = self.lines.get(text)
+        known = None if line is None else line.pop(seq, None)
+        if line is not None and known is not None:
+            self._count -= 1
+            if not line:
+                del self.lines[text]
+        return known
 
     def _forget_oldest(self) -> None:
-        text, line = next(iter(self._known.items()))
-        del line[next(iter(line))]
-        self._count -= 1
-        if not line:
-            del self._known[text]
+        text, line = next(iter(self.lines.items()))
+        self._pop(text, next(iter(line)))

@@ -13,27 +13,32 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from hitherto import addresses, failures
 from hitherto.addresses import Address
+from hitherto.alarms import Alarms
 from hitherto.errors import DataError, Fenced, KeeperClosed, StoreError
 from hitherto.failures import OnError
-from hitherto.leases import Leases, Running
+from hitherto.leases import Handler, Leases, Running
 from hitherto.outcomes import Listeners
 from hitherto.overlap import Overlap
 from hitherto.patience import Patience
 from hitherto.protocol import Answer, Event, Grant, Terms, Verdict
 from hitherto.records import NO_PATCH, Patch
-from hitherto.remembered import Handler, Remembered
+from hitherto.remembered import Remembered
+from hitherto.slots import Slots
 from hitherto.stores.base import Store
 from hitherto.turns import Rules, Turn
 
 _T = TypeVar("_T")
 _log = logging.getLogger("hitherto")
 _TROUBLE = (StoreError, OSError, asyncio.CancelledError)
+
+Ended: TypeAlias = tuple[Answer, BaseException | None]
+"""How a turn ended: the store's answer, and what the handler raised, if it did."""
 
 
 class Conduct(msgspec.Struct, frozen=True):
@@ -73,12 +78,12 @@ class Runner:
         self.leases = leases
         self.patience = patience
         self.listeners = listeners
-        self.slots = asyncio.Semaphore(max_turns)
+        self.slots = Slots(max_turns)
         self.handler: Handler | None = None
+        self.expecting = False
         self.stopping = False
         self.remembered = Remembered()
-        self.alarms: dict[str, tuple[float, Address]] = {}
-        self.alarm_set = asyncio.Event()
+        self.alarms = Alarms()
         self._freed: dict[str, list[asyncio.Future[None]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -89,59 +94,73 @@ class Runner:
     ) -> Answer:
         """Take an event in, with a slot held; cancelled meanwhile, the runner runs it."""
         op = self.store.op()
+        coming = None if op is None else self.remembered.coming(address, event, original, handler)
         try:
             answer = await self.store.accept(address, event, overlap, self.owner, op, self.terms)
         except _TROUBLE as trouble:
 
             def orphaned(answer: Answer) -> None:
-                self.listeners.accepted(address, answer)
+                self.listeners.accepted(address, event.id, answer)
                 self.queued(address, answer, original, handler)
 
             accept = partial(self.store.accept, address, event, overlap, self.owner, op, self.terms)
             answer = await self._insist(trouble, accept, orphaned)
-        self.listeners.accepted(address, answer)
+        finally:
+            if coming is not None:
+                self.remembered.arrived(address, coming)
+        self.listeners.accepted(address, event.id, answer)
         return answer
 
     async def take_over(self, address: Address) -> None:
         """Run what was left behind in a conversation, with a slot held; nothing if there is nothing."""
-        op = self.store.op()
-        answer = await self._or_slot(
-            self._surely(
-                lambda: self.store.take_over(address, self.owner, op, self.terms),
-                lambda answer: self.follow(address, answer),
-            )
-        )
-        if answer.grant is not None or answer.dropped:
-            self.listeners.recovered(address, answer)
+        take_over = partial(self.store.take_over, address, self.owner, self.store.op(), self.terms)
+        go_on = partial(self._taken_over, address)
+        go_on(await self._or_slot(self._surely(take_over, go_on)))
+
+    def _taken_over(self, address: Address, answer: Answer) -> None:
+        grant = answer.grant
+        ours = grant is None or self.remembered.has(address, grant)
+        self.listeners.taken_over(address, answer, recovered=not ours)
         self.follow(address, answer)
 
     async def settle(
-        self,
-        address: Address,
-        grant: Grant,
-        patch: Patch = NO_PATCH,
-        verdict: Verdict = "done",
-        delay: float = 0.0,
-        error: str = "",
-    ) -> Answer:
+        self, running: Running, patch: Patch = NO_PATCH, failure: BaseException | None = None,
+        verdict: Verdict = "done", delay: float = 0.0,
+    ) -> Answer:  # fmt: skip
         """End a turn in the store; cancelled meanwhile, it is ended all the same and the runner goes on."""
-        op, claim, keep = self.store.op(), grant.claim, not self.stopping
-        settle = partial(
-            self.store.settle, address, claim, op, self.terms,
-            patch=patch, verdict=verdict, delay=delay, error=error, keep=keep,
-        )  # fmt: skip
+        store, address, claim, keep = self.store, running.address, running.claim, not self.stopping
+        op, error = store.op(), "" if failure is None else failures.redacted(failure)
         try:
-            return await settle()
+            answer = await store.settle(
+                address,
+                claim,
+                op,
+                self.terms,
+                patch=patch,
+                verdict=verdict,
+                delay=delay,
+                error=error,
+                keep=keep,
+            )
         except _TROUBLE as trouble:
-            return await self._insist(trouble, settle, partial(self.follow, address))
 
-    async def release(self, address: Address, grant: Grant) -> Answer:
+            def orphaned(answer: Answer) -> None:
+                self._settled(running, answer, failure)
+                self.follow(address, answer)
+
+            settle = partial(
+                store.settle, address, claim, op, self.terms,
+                patch=patch, verdict=verdict, delay=delay, error=error, keep=keep,
+            )  # fmt: skip
+            self._remember(running)
+            answer = await self._insist(trouble, settle, orphaned)
+        self._settled(running, answer, failure)
+        return answer
+
+    async def release(self, running: Running) -> Answer:
         """Give a turn back unrun."""
-        op, claim = self.store.op(), grant.claim
-        return await self._surely(
-            lambda: self.store.release(address, claim, op, self.terms),
-            lambda answer: self.follow(address, answer),
-        )
+        release = partial(self.store.release, running.address, running.claim, self.store.op(), self.terms)
+        return await self._surely(release, partial(self.follow, running.address))
 
     async def _surely(self, call: Callable[[], Awaitable[_T]], orphaned: Callable[[_T], None]) -> _T:
         try:
@@ -170,66 +189,47 @@ class Runner:
         try:
             answer = await self.patience(call)
         except BaseException:
-            self.slots.release()
+            self.slots.free()
             raise
         orphaned(answer)
 
     # -------------------------------------------------------------------------------------------- one turn
 
     async def turn(
-        self, address: Address, grant: Grant, handler: Handler | None, original: Any
-    ) -> tuple[Answer, BaseException | None]:
+        self, address: Address, grant: Grant, handler: Handler | None = None, original: Any = None
+    ) -> Ended:
         """Run one turn to its settlement: the store's answer, and what the handler raised, if it did."""
-        events, own = self.remembered.take(address, grant, original)
-        handler = handler or own or self.handler
-        running, error = await self._handled(address, grant, handler, events)
-        if error is None and running is not None:
-            try:
-                await running.returned()
-                answer = await self.settle(address, grant, running.turn.patch())
-                self.listeners.settled(address, running, answer, self._seconds(running))
-                return answer, None
-            except DataError as refused:
-                error = refused
-            finally:
-                self.leases.remove(running)
-        assert error is not None  # noqa: S101 - one of the two is there
-        self.remembered.keep(address, grant, events, handler)
-        if running is not None and running.cancelled and isinstance(error, asyncio.CancelledError):
-            return await self._interrupted(address, grant, running)
-        return await self._failed(address, grant, running, error), error
-
-    async def _handled(
-        self, address: Address, grant: Grant, handler: Handler | None, events: list[Any]
-    ) -> tuple[Running | None, BaseException | None]:
-        """Run the handler; on success the lease stays registered until the commit, so that it is renewed."""
-        running = None
+        running = Running(address, grant, self.patience.clock())
+        self.leases.add(running)
         try:
-            turn = self._turn(address, grant, events)
-            running = Running(address, grant.claim, turn, self.patience.clock())
-            self.leases.add(running)
-            self.listeners.started(address, running)
-            await self.call(handler, turn)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the store must know first
-            if running is not None:
-                self.leases.remove(running)
-            return running, error
-        return running, None
+            turn = self._turn(running, handler, original)
+            await self.begun(running.handler, turn)
+            patch = turn.patch()
+            running.end()
+            return await self.settle(running, patch), None
+        except BaseException as error:
+            over = running.over and not isinstance(error, DataError)
+            if over or isinstance(error, GeneratorExit):
+                raise
+            return await self._failed(running, error)
+        finally:
+            self.leases.remove(running)
 
-    def _turn(self, address: Address, grant: Grant, events: list[Any]) -> Turn:
-        if not events:
-            return Turn(self.rules, self.bot, address.key, grant.record, epoch=grant.epoch)
+    def _turn(self, running: Running, handler: Handler | None, original: Any) -> Turn:
+        address, grant = running.address, running.grant
+        events, own = self.remembered.take(address, grant, original)
+        running.events, running.handler = events, handler or own or self.handler
         newest = grant.entries[-1]
-        return Turn(
-            self.rules, self.bot, address.key, grant.record, event=events[-1], event_id=newest.event_id,
-            skipped=tuple(events[:-1]), attempt=newest.attempts, epoch=grant.epoch,
+        turn = Turn(
+            self.rules, self.bot, address.key, grant.record, events[-1], newest.event_id,
+            () if len(events) == 1 else tuple(events[:-1]), newest.attempts, grant.epoch,
         )  # fmt: skip
+        running.turn = turn
+        self.listeners.started(running)
+        return turn
 
-    def _seconds(self, running: Running | None) -> float:
-        return 0.0 if running is None else self.patience.clock() - running.started
-
-    async def call(self, handler: Handler | None, turn: Turn) -> None:
-        """Run a handler, within its time."""
+    def begun(self, handler: Handler | None, turn: Turn) -> Awaitable[object]:
+        """Call a handler; what it answers is to be awaited, and ends within its time."""
         if handler is None:
             raise RuntimeError("no handler for this event: give one to handle() or to Keeper(handler=...)")
         result = handler(turn)
@@ -237,44 +237,76 @@ class Runner:
             raise TypeError(
                 f"the handler answered {type(result).__name__}; write it as 'async def handler(turn)'"
             )
-        if self.conduct.timeout is None:
-            await result
-        else:
-            async with asyncio.timeout(self.conduct.timeout):
-                await result
+        return result if self.conduct.timeout is None else _within(self.conduct.timeout, result)
 
-    async def _interrupted(
-        self, address: Address, grant: Grant, running: Running
-    ) -> tuple[Answer, BaseException | None]:
+    def _settled(self, running: Running, answer: Answer, failure: BaseException | None) -> None:
+        """Tell those who listen, and forget or remember what came with the turn."""
+        if answer.status == "fenced":
+            self._remember(running)
+        elif answer.wake_at is None and (self.alarms.due or self.remembered.lines):
+            self.alarms.drop(running.address)
+            if running.grant.entries:
+                self.remembered.forget(running.address, running.grant.entries[-1].seq)
+        seconds = self.patience.clock() - running.started
+        if failure is None:
+            self.listeners.settled(running, answer, seconds)
+        else:
+            self.listeners.failed(running, answer, failure, seconds)
+
+    def _remember(self, running: Running) -> None:
+        self.remembered.keep(running.address, running.grant, running.events, running.handler)
+
+    async def _failed(self, running: Running, error: BaseException) -> Ended:
+        """Tell the store what became of a turn whose handler raised."""
+        if running.end(error):
+            return await self._given_back(running)
+        verdict, error = await self._verdict(running, error)
+        delay = 0.0
+        if verdict == "retry":
+            self._remember(running)
+            if not isinstance(error, asyncio.CancelledError):
+                delay = self._backoff(running.grant.entries[-1].attempts)
+        return await self.settle(running, NO_PATCH, error, verdict, delay), error
+
+    async def _verdict(self, running: Running, error: BaseException) -> tuple[Verdict, BaseException]:
+        """What the user wants; a function of theirs that fails itself wants a retry."""
+        try:
+            return await failures.verdict(self.conduct.on_error, running.turn, error), error
+        except BaseException as worse:  # noqa: BLE001 - the turn must be settled first
+            failures.log("on_error.failed", worse)
+            return "retry", worse
+
+    def _backoff(self, attempt: int) -> float:
+        try:
+            return max(0.0, float(self.conduct.backoff(attempt)))
+        except Exception as error:  # noqa: BLE001 - the user's own function
+            failures.log("backoff.failed", error)
+            return failures.doubling(attempt)
+
+    async def _given_back(self, running: Running) -> Ended:
         """A handler that we cancelled ourselves: its lease is lost, or the keeper stops."""
-        if running.task is not None:
-            running.task.uncancel()
-        answer = await self.release(address, grant)
-        self.listeners.released(address, running, answer)
-        if running.turn.lost:
+        self._remember(running)
+        answer = await self.release(running)
+        self.listeners.released(running, answer)
+        if running.unwanted:
+            return answer, asyncio.CancelledError()
+        if running.lost:
             return msgspec.structs.replace(answer, status="fenced"), None
         return answer, KeeperClosed()
 
-    async def _failed(
-        self, address: Address, grant: Grant, running: Running | None, error: BaseException
-    ) -> Answer:
-        """Tell the store what became of a turn whose handler raised."""
-        verdict: Verdict = "retry"
-        turn = None if running is None else running.turn
-        if turn is not None:
-            try:
-                verdict = await failures.verdict(self.conduct.on_error, turn, error)
-            except Exception as worse:  # noqa: BLE001 - the user's own function
-                _log.exception("on_error.failed")
-                error = worse
-        attempt = grant.entries[-1].attempts if grant.entries else 1
-        cancelled = isinstance(error, asyncio.CancelledError)
-        delay = self.conduct.backoff(attempt) if verdict == "retry" and not cancelled else 0.0
-        answer = await self.settle(
-            address, grant, verdict=verdict, delay=delay, error=failures.redacted(error)
-        )
-        self.listeners.failed(address, running, answer, error, self._seconds(running))
-        return answer
+    async def without_key(self, event: Any, handler: Handler | None) -> None:
+        """Run a handler with an empty record, of which nothing is kept; with a slot held."""
+        address = Address(self.bot, "", None)
+        running = Running(address, Grant(0, (), None, 0.0), 0.0, leased=False)
+        self.leases.add(running)
+        try:
+            await self.begun(handler or self.handler, Turn(self.rules, self.bot, None, None, event))
+        except BaseException as error:
+            if running.end(error) and not running.unwanted:
+                raise KeeperClosed() from None
+            raise
+        finally:
+            self.leases.remove(running)
 
     # ------------------------------------------------------------------------------- a turn without an event
 
@@ -282,53 +314,74 @@ class Runner:
     async def held(self, address: Address, timeout: float | None) -> AsyncIterator[Turn]:
         """Hold a conversation while the block runs, and commit what it changed; it waits until it is free."""
         grant = await self._acquired(address, timeout)
-        turn = Turn(self.rules, self.bot, address.key, grant.record, epoch=grant.epoch)
-        running = Running(address, grant.claim, turn, self.patience.clock())
+        running = Running(address, grant, self.patience.clock())
         self.leases.add(running)
         try:
+            turn = Turn(self.rules, self.bot, address.key, grant.record, epoch=grant.epoch)
+            running.turn = turn
+            self.listeners.started(running)
             yield turn
-            await running.returned()
             patch = turn.patch()
+            running.end()
+            answer = await self.settle(running, patch)
         except BaseException as error:
-            self.leases.remove(running)
-            self.follow(address, await self._or_slot(self.release(address, grant)))
-            if running.cancelled and isinstance(error, asyncio.CancelledError) and running.task is not None:
-                running.task.uncancel()
-                raise (Fenced(epoch=grant.epoch) if turn.lost else KeeperClosed()) from None
+            await self._let_go(running, error)
             raise
-        try:
-            answer = await self._or_slot(self.settle(address, grant, patch))
         finally:
             self.leases.remove(running)
-        self.listeners.settled(address, running, answer, self._seconds(running))
         self.follow(address, answer)
         if answer.status == "fenced":
             raise Fenced(epoch=grant.epoch)
+
+    async def _let_go(self, running: Running, error: BaseException) -> None:
+        """Give back the lease and the slot of a block that ended with *error*; raise what is truer."""
+        if running.over and not isinstance(error, DataError):
+            if not isinstance(error, asyncio.CancelledError):
+                self.slots.free()
+            return
+        ours = running.end(error)
+        answer = await self._or_slot(self.release(running))
+        self.listeners.released(running, answer)
+        self.follow(running.address, answer)
+        if ours and not running.unwanted:
+            raise (Fenced(epoch=running.grant.epoch) if running.lost else KeeperClosed()) from None
 
     async def _acquired(self, address: Address, timeout: float | None) -> Grant:
         """Take a slot and the lease; a turn that ends here wakes who waits."""
         async with asyncio.timeout(timeout):
             pause = 0.005
             while True:
-                await self.slots.acquire()
+                await self.slots.wait()
                 acquire = partial(self.store.acquire, address, self.owner, self.store.op(), self.terms)
                 unwanted = partial(self._unwanted, address)
                 answer: Answer = await self._or_slot(self._surely(acquire, unwanted))
                 if answer.grant is not None:
                     return answer.grant
-                self.slots.release()
-                await self.freed(address, pause * (0.5 + random.random()))
+                self.slots.free()
+                self._check_not_mine(address)
+                await self._until_freed(address, pause * (0.5 + random.random()))
                 pause = min(pause * 2, 0.2)
+
+    def _check_not_mine(self, address: Address) -> None:
+        task, text = asyncio.current_task(), addresses.encode(address)
+        for running in self.leases:
+            if running.task is task and addresses.encode(running.address) == text:
+                raise RuntimeError(
+                    "this task holds the conversation already and would wait for itself; use the turn it has"
+                )
 
     def _unwanted(self, address: Address, answer: Answer) -> None:
         """The lease came after whoever wanted it had been cancelled."""
         if answer.grant is None:
-            self.slots.release()
+            self.slots.free()
         else:
             self.spawn(self._handed_back(address, answer.grant))
 
     async def _handed_back(self, address: Address, grant: Grant) -> None:
-        self.follow(address, await self._or_slot(self.release(address, grant)))
+        """Give back what was granted and is not run here."""
+        release = partial(self.store.release, address, grant.claim, self.store.op(), self.terms)
+        go_on = partial(self.follow, address)
+        go_on(await self._or_slot(self._surely(release, go_on)))
 
     async def _or_slot(self, answer: Awaitable[_T]) -> _T:
         """The answer; the slot is given back when there is none (a cancelled call has passed it on)."""
@@ -337,7 +390,7 @@ class Runner:
         except asyncio.CancelledError:
             raise
         except BaseException:
-            self.slots.release()
+            self.slots.free()
             raise
 
     # ------------------------------------------------------------------------------------- and what follows
@@ -348,95 +401,95 @@ class Runner:
         self.follow(address, answer)
 
     def follow(self, address: Address, answer: Answer) -> None:
-        """Pass the slot on to the next turn of the conversation, or give it back."""
-        if answer.grant is not None:
-            self.spawn(self._drain(address, answer.grant))
+        """Pass the slot on to the next turn of the conversation, or give it back.
+
+        A grant without entries is that of a repeated call whose lease was lost meanwhile: nothing to run.
+        """
+        grant = answer.grant
+        if grant is not None and grant.entries:
+            self.spawn(self._handed_back(address, grant) if self.stopping else self._drain(address, grant))
             return
-        self.slots.release()
-        self._freed_now(address)
+        self.slots.free()
+        if self._freed:
+            self._wake(address)
         if answer.wake_at is not None and not self.stopping:
-            self.set_alarm(address, answer.wake_at - answer.at)
+            self.alarms.set(address, self.patience.clock() + max(answer.wake_at - answer.at, 0.0))
 
     async def _drain(self, address: Address, grant: Grant) -> None:
         """Run turn after turn until nothing is handed on."""
         while True:
-            answer, error = await self._or_slot(self.turn(address, grant, None, None))
-            if answer.grant is None:
+            answer, error = await self._or_slot(self.turn(address, grant))
+            if error is not None and _ends_task(error):
+                await self._abandon(address, answer)
+                raise error
+            following = answer.grant
+            if following is None or not following.entries or self.stopping:
                 self.follow(address, answer)
                 return
-            if error is not None and not isinstance(error, Exception):
-                self.slots.release()
-                await self.store.release(address, answer.grant.claim, self.store.op(), self.terms)
-                raise error
-            grant = answer.grant
+            grant = following
 
-    def set_alarm(self, address: Address, delay: float) -> None:
-        """Have the pump look at a conversation after *delay* seconds."""
-        text, due = addresses.encode(address), self.patience.clock() + max(delay, 0.0)
-        known = self.alarms.get(text)
-        if known is None or due < known[0]:
-            self.alarms[text] = (due, address)
-            self.alarm_set.set()
+    async def _abandon(self, address: Address, answer: Answer) -> None:
+        """The task must end at once; what was handed on to it is for others."""
+        try:
+            if answer.grant is not None:
+                await self.store.release(address, answer.grant.claim, self.store.op(), self.terms)
+        finally:
+            self.slots.free()
 
     def can_run(self, address: Address) -> bool:
         """Whether there is a handler for what was left behind in this conversation."""
         return self.handler is not None or self.remembered.knows(address)
 
-    async def freed(self, address: Address, patience: float) -> None:
-        """Wait until a turn of this conversation ends in this process, or for *patience* seconds."""
+    def look_at(self, address: Address) -> None:
+        """Have the pump look at a conversation at once, if somebody here can run what it finds."""
+        if not self.stopping and self.can_run(address):
+            self.alarms.set(address, self.patience.clock())
+
+    async def _until_freed(self, address: Address, seconds: float) -> None:
+        """Wait until a turn of this conversation ends in this process, or for so long."""
         text = addresses.encode(address)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._freed.setdefault(text, []).append(future)
         try:
-            async with asyncio.timeout(patience):
-                await future
-        except TimeoutError:
-            pass
+            await asyncio.wait([future], timeout=seconds)
         finally:
-            waiting = self._freed.get(text)
-            if waiting is not None and future in waiting:
+            waiting = self._freed.get(text, [])
+            if future in waiting:
                 waiting.remove(future)
                 if not waiting:
                     del self._freed[text]
 
-    def _freed_now(self, address: Address) -> None:
-        if self._freed:
-            for future in self._freed.pop(addresses.encode(address), ()):
-                if not future.done():
-                    future.set_result(None)
+    def _wake(self, address: Address) -> None:
+        for future in self._freed.pop(addresses.encode(address), ()):
+            future.set_result(None)
 
     # --------------------------------------------------------------------------------------------- own tasks
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run something in a task of our own, whose failure is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
-        return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("task.failed error=%s", type(error).__name__, exc_info=error)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing runs."""
-        return not self._tasks and not self.leases
+            failures.log("task.failed", error)
 
     def interrupt(self) -> None:
         """Cancel every handler that still runs; each is given back."""
         for running in self.leases:
             running.cancel()
 
-    async def finish(self, seconds: float) -> bool:
-        """Wait until nothing runs, at most so long."""
-        end = asyncio.get_running_loop().time() + seconds
-        while not self.idle and asyncio.get_running_loop().time() < end:
-            tasks = [*self._tasks, *(running.task for running in self.leases if running.task is not None)]
-            tasks = [task for task in tasks if task is not asyncio.current_task()]
-            if tasks:
-                await asyncio.wait(tasks, timeout=min(seconds, 0.05), return_when=asyncio.FIRST_COMPLETED)
-            else:
-                await asyncio.sleep(0)
-        return self.idle
+
+async def _within(seconds: float, result: Awaitable[object]) -> None:
+    async with asyncio.timeout(seconds):
+        await result
+
+
+def _ends_task(error: BaseException) -> bool:
+    """Whether it is meant for the task, and not something that happened inside the handler."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return not isinstance(error, Exception)

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from hitherto import codec
 from hitherto.addresses import Key
 from hitherto.codec import EMPTY_FIELDS, Fields, Shape
-from hitherto.errors import InvalidTransition, UnknownFlow, UnknownState
+from hitherto.errors import DataError, InvalidTransition, UnknownFlow, UnknownState
 from hitherto.flows import Flow, FlowRegistry, State, Target, allowed, refusal, resolve, spec
 from hitherto.records import BLANK, NO_PATCH, Patch, Record, Stored, difference
 
@@ -23,6 +23,7 @@ OnInvalid: TypeAlias = Literal["raise", "log", "ignore"] | Callable[["Turn", Any
 OnUnknown: TypeAlias = (
     Literal["raise", "reset"] | Callable[[Record, UnknownFlow | UnknownState], State | None]
 )
+Place: TypeAlias = tuple[type[Flow] | None, State | None]
 
 _log = logging.getLogger("hitherto")
 
@@ -36,7 +37,7 @@ def shape_of(flow: type[Flow] | None) -> Shape:
 class Rules:
     """What a keeper's turns share: its flows, and what it does about the invalid and the unknown."""
 
-    __slots__ = ("flows", "on_invalid", "on_unknown")
+    __slots__ = ("_places", "flows", "on_invalid", "on_unknown")
 
     def __init__(
         self, flows: FlowRegistry, on_invalid: OnInvalid = "raise", on_unknown: OnUnknown = "raise"
@@ -50,19 +51,25 @@ class Rules:
         self.flows = flows
         self.on_invalid = on_invalid
         self.on_unknown = on_unknown
+        self._places: dict[tuple[str | None, str | None], Place] = {(None, None): (None, None)}
 
-    def place(self, stored: Stored) -> tuple[type[Flow] | None, State | None]:
+    def place(self, stored: Stored) -> Place:
         """The flow and state that a stored record names, by the policy for unknown ones."""
+        names = stored.flow, stored.state
+        return self._places.get(names) or self._found(stored, names)
+
+    def _found(self, stored: Stored, names: tuple[str | None, str | None]) -> Place:
         if stored.flow is None:
             return None, None
         try:
             flow = self.flows.by_name(stored.flow)
-            return flow, self.flows.state(flow, stored.state)
+            self._places[names] = found = flow, self.flows.state(flow, stored.state)
+            return found
         except (UnknownFlow, UnknownState) as error:
             if self.on_unknown == "raise":
                 raise
-            found = self.on_unknown(stored.to_record(), error) if callable(self.on_unknown) else None
-            return (None, None) if found is None else (self.flows.check(found.flow), found)
+            wanted = self.on_unknown(stored.to_record(), error) if callable(self.on_unknown) else None
+            return (None, None) if wanted is None else (self.flows.check(wanted.flow), wanted)
 
 
 class Turn:
@@ -83,7 +90,6 @@ class Turn:
         bot: str,
         key: Key,
         stored: Stored | None,
-        *,
         event: Any = None,
         event_id: str | None = None,
         skipped: tuple[Any, ...] = (),
@@ -161,9 +167,8 @@ class Turn:
         flow = self._rules.flows.check(flow)
         initial = spec(flow).initial
         other = self._flow
-        if other is not None and other is not flow:  # noqa: SIM102 - asked only then
-            if not self._permitted(refusal(other, other, flow), initial or flow):
-                return
+        if other is not None and other is not flow and not self._permitted(refusal(other, other, flow)):
+            return
         shape = shape_of(flow)
         fields = shape.encode(shape.empty(data)) if data else EMPTY_FIELDS
         self._empty()
@@ -171,24 +176,20 @@ class Turn:
 
     def transition(self, to: Target) -> None:
         """Go to *to*, if the active flow declares that step."""
-        flow = self._flow
         target = self._target(to)
-        if flow is None or target.flow is not flow or not allowed(self._state, target):
-            if not self._permitted(refusal(flow, self._state, target), target):
-                return
-            if flow is None or target.flow is not flow:
-                self._switch(target.flow)
-        self._state = target
+        if target is not None and (
+            (target.flow is self._flow and allowed(self._state, target))
+            or self._permitted(refusal(self._flow, self._state, target))
+        ):
+            self._go(target)
 
     def set_state(self, to: Target) -> None:
         """Go to any state of the active flow, declared step or not."""
-        flow = self._flow
         target = self._target(to)
-        if flow is None or target.flow is not flow:
-            if not self._permitted(refusal(flow, self._state, target), target):
-                return
-            self._switch(target.flow)
-        self._state = target
+        if target is not None and (
+            target.flow is self._flow or self._permitted(refusal(self._flow, self._state, target))
+        ):
+            self._go(target)
 
     def force(self, flow: type[Flow], state: Target | None = None) -> None:
         """Be in *state* of *flow*, whatever was before; the data stays.  Only the flow must be known."""
@@ -200,10 +201,14 @@ class Turn:
 
     def update_data(self, new: Mapping[str, Any] | None = None, /, **values: Any) -> None:
         """Merge values into the data; what cannot be stored is refused here, and nothing is changed."""
-        together = {**(new or {}), **values}
-        shape, data = shape_of(self._flow), self.data
+        together = {**new, **values} if new else values
+        shape = shape_of(self._flow)
+        if shape.cls is None:
+            self._merge(together)
+            return
+        data = self.data
         if isinstance(data, dict):
-            codec.encode(together) if shape.cls is None else shape.encode({**data, **together})
+            shape.encode({**data, **together})
             data.update(together)
             return
         changed = shape.changed(data, together)
@@ -213,6 +218,16 @@ class Turn:
                 setattr(data, name, value)
         except (AttributeError, ValueError):
             self._data = changed
+
+    def _merge(self, new: dict[str, Any]) -> None:
+        """Into plain data, which stays encoded for as long as nobody looks at it."""
+        fields = codec.encode(new)
+        if self._baseline is None:
+            together = {**self._fields, **fields}
+            codec.check_size(together)
+            self._fields = together
+        else:
+            self._data.update(new)
 
     def clear(self) -> None:
         """Leave the flow and forget the data."""
@@ -255,11 +270,19 @@ class Turn:
         self._baseline = self._fields if shape.cls is None else shape.encode(self._data)
 
     def _replace(self, value: Any) -> None:
-        """Another data object, refused at once when it cannot be stored."""
+        """Another data object, refused at once when it cannot be stored; what is stored may be wrong."""
         shape_of(self._flow).encode(value)
         if self._baseline is None:
-            self._load()
+            try:
+                self._load()
+            except DataError:
+                self._baseline = self._fields
         self._data = value
+
+    def _go(self, target: State) -> None:
+        if target.flow is not self._flow:
+            self._switch(target.flow)
+        self._state = target
 
     def _switch(self, flow: type[Flow]) -> None:
         """Another flow over the same data: what was typed by the old one is read again by the new one."""
@@ -272,18 +295,19 @@ class Turn:
         self._fields = self._before = EMPTY_FIELDS
         self._data, self._baseline = None, None
 
-    def _target(self, to: Target) -> State:
+    def _target(self, to: Target) -> State | None:
         """A State is itself; a name or an Enum member is one of the active flow's."""
+        flow = self._flow
         if isinstance(to, State):
-            flow = self._flow
-            if flow is not None and to.flow is not flow and issubclass(flow, to.flow):
+            if flow is not None and issubclass(flow, to.flow):
                 return resolve(flow, to)
             return self._rules.flows.resolve(to.flow, to)
-        if self._flow is None:
-            raise InvalidTransition(None, None, None)
-        return resolve(self._flow, to)
+        if flow is not None:
+            return resolve(flow, to)
+        self._permitted(InvalidTransition(None, None, None))
+        return None
 
-    def _permitted(self, error: InvalidTransition, to: State | type[Flow]) -> bool:
+    def _permitted(self, error: InvalidTransition) -> bool:
         """Apply the policy for an invalid step; true when the user's own function allows it after all."""
         policy = self._rules.on_invalid
         if policy == "raise":
@@ -291,5 +315,5 @@ class Turn:
         if policy == "log":
             _log.warning("transition.invalid %s", error)
         elif callable(policy):
-            return policy(self, self._state, to) is True
+            return policy(self, error.from_, error.to) is True
         return False
