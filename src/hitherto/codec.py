@@ -16,7 +16,7 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar, is_typeddict
+from typing import Any, Final, Self, TypeAlias, TypeVar, is_typeddict
 
 import msgspec
 
@@ -47,7 +47,7 @@ def check(value: object, path: str = "data", depth: int = 0) -> None:
     elif kind is float:
         if not math.isfinite(value):  # type: ignore[arg-type]
             raise DataError(f"{path}: {value} is not a JSON number; store None or text instead", path=path)
-    elif kind is dict or kind is list or kind is tuple:
+    elif kind is dict or kind is list or kind is tuple or kind is Data:
         _check_container(value, path, depth)  # type: ignore[arg-type]
     else:
         raise DataError(f"{path}: {kind.__name__}; declare a data class or store text", path=path)
@@ -65,7 +65,7 @@ def _check_text(value: str, path: str) -> None:
 def _check_container(value: dict[Any, Any] | list[Any] | tuple[Any, ...], path: str, depth: int) -> None:
     if depth >= MAX_DEPTH:
         raise DataError(f"{path}: nested deeper than {MAX_DEPTH} levels (or contains itself)", path=path)
-    if type(value) is not dict:
+    if not isinstance(value, dict):
         for index, item in enumerate(value):
             check(item, f"{path}[{index}]", depth + 1)
         return
@@ -86,9 +86,38 @@ def encode_value(value: object, path: str) -> bytes:
         raise DataError(f"{path}: {error}", path=path) from None
 
 
+class Data(dict[str, Any]):
+    """Plain data that refuses at once what could not be stored, at the line that puts it in.
+
+    What is nested in it is checked when it is put in, and once more when it is stored.
+    """
+
+    __slots__ = ()
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        encode({key: value})
+        super().__setitem__(key, value)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """As of a dict."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self, *args: Any, **values: Any) -> None:
+        """As of a dict; all of it, or nothing when some of it is refused."""
+        new = dict(*args, **values)
+        encode(new)
+        super().update(new)
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+
 def encode(data: Mapping[str, object]) -> Fields:
     """A dict of plain values as fields, refusing what would not round-trip."""
-    if type(data) is not dict:
+    if type(data) is not dict and type(data) is not Data:
         raise DataError(f"data: {type(data).__name__}; data without a data class is a dict", path="data")
     fields: Fields = {}
     for key, value in data.items():
@@ -146,7 +175,7 @@ class Shape:
         if hasattr(cls, "model_validate_json") and hasattr(cls, "model_dump"):
             self._decode: Callable[[bytes], Any] = cls.model_validate_json
             self._names: tuple[str, ...] = tuple(cls.model_fields)
-            self._dump = lambda value: value.model_dump(mode="json", by_alias=True)
+            self._dump = lambda value: value.model_dump(mode="json", by_alias=True, warnings=False)
         elif dataclasses.is_dataclass(cls) or is_typeddict(cls) or issubclass(cls, msgspec.Struct):
             self._decode = msgspec.json.Decoder(cls).decode
             self._names = getattr(cls, "__struct_fields__", None) or tuple(cls.__annotations__)

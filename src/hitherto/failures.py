@@ -36,10 +36,12 @@ async def verdict(on_error: OnError, turn: Turn | None, error: BaseException) ->
     """What becomes of the turn's event; only an Exception can be given up, a cancelled turn is always
     retried. A function is not asked when the stored record was so wrong that there is no turn.
     """
-    if not isinstance(error, Exception) or (turn is None and callable(on_error)):
+    if not isinstance(error, Exception):
         return "retry"
     choice: Any = on_error
     if callable(on_error):
+        if turn is None:
+            return "retry"
         choice = on_error(turn, error)
         if hasattr(choice, "__await__"):
             choice = await choice

@@ -227,12 +227,20 @@ class Turn:
             codec.check_size(together)
             self._fields = together
         else:
-            self._data.update(new)
+            dict.update(self._data, new)
 
     def clear(self) -> None:
         """Leave the flow and forget the data."""
         self._empty()
         self._flow = self._state = None
+
+    def revert(self) -> None:
+        """Forget every change: be as the turn began."""
+        self._fields = self._before = self._stored.fields
+        self._data, self._baseline, self._cleared = None, None, False
+        self._flow, self._state = self._rules.place(self._stored)
+        if self._flow is None and self._stored.flow is not None:
+            self._empty()
 
     # ------------------------------------------------------------------------------------------- the commit
 
@@ -245,11 +253,13 @@ class Turn:
         moved = (flow_name, state_name) != (stored.flow, stored.state) or (
             bool(fields or removed) and version != stored.version
         )
-        if not (fields or removed or moved or self._cleared):
-            return NO_PATCH
-        if self._cleared and flow_name is None and not fields:
-            return Patch(cleared=True) if stored is not BLANK else NO_PATCH
-        return Patch(fields, removed, moved or self._cleared, flow_name, state_name, version, self._cleared)
+        if self._cleared:
+            if flow_name is None and not fields:
+                return NO_PATCH if stored is BLANK else Patch(cleared=True)
+            return Patch(fields, removed, True, flow_name, state_name, version, True)
+        if moved:
+            return Patch(fields, removed, True, flow_name, state_name, version)
+        return Patch(fields, removed) if fields or removed else NO_PATCH
 
     def _now(self) -> Fields:
         """The fields as they are now; only a data object that somebody looked at is encoded again."""
@@ -266,8 +276,9 @@ class Turn:
 
     def _load(self) -> None:
         shape = shape_of(self._flow)
-        self._data = shape.decode(self._fields)
-        self._baseline = self._fields if shape.cls is None else shape.encode(self._data)
+        data = shape.decode(self._fields)
+        self._data = codec.Data(data) if shape.cls is None else data
+        self._baseline = self._fields if shape.cls is None else shape.encode(data)
 
     def _replace(self, value: Any) -> None:
         """Another data object, refused at once when it cannot be stored; what is stored may be wrong."""
