@@ -65,7 +65,7 @@ class FSMStorage(Protocol):
 class Key(Protocol):
     """A key strategy: which conversation an event belongs to. A plain function does as well."""
 
-    def extract(self, event: Any) -> tuple[Any, ...] | None:
+    def extract(self, event: Any, /) -> tuple[Any, ...] | None:
         """The key of *event*, a tuple of JSON scalars; ``None`` when it belongs to no conversation.
 
         ``None`` lets the turn run with an empty record: nothing is loaded and nothing is stored. An event of

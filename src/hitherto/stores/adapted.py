@@ -1,28 +1,29 @@
 """A storage of your own, with only the seven methods of the FSM contract, made into a store.
 
-Records live in the storage; leases, the inbox, seen ids and everything else live in this process's memory. So
-turns are ordered and exclusive among the keepers of one process that share the adapted store, and a warning
-says so. A turn's record is loaded before it is granted; when it commits, the storage is written first and the
-turn counts as done only after that, so a failing storage loses no event.
+Records live in the storage; leases, the inbox, seen ids and everything else live in memory of this process,
+which is one for all stores around one storage. So turns are ordered and exclusive within the process, and a
+warning says that they are only there. A turn's record is loaded before it is granted; when it commits, the
+storage is written first and the turn counts as done only after that: a failing storage loses no event.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from typing import Any, Final, TypeAlias
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 from msgspec.structs import replace
 
 from hitherto import addresses, codec, protocol
 from hitherto.addresses import Address, Key
 from hitherto.errors import DataError, HithertoError, StoreError, StoreUnavailable, StoreWarning
-from hitherto.overlap import Overlap
+from hitherto.overlap import ByFlow, Overlap
 from hitherto.protocol import Answer, Claim, Document, Event, Step, Terms, Verdict
 from hitherto.records import NO_PATCH, Patch, Record, Stored, from_record
 from hitherto.stores.memory import MemoryStore
@@ -50,13 +51,16 @@ class AdaptedStore(MemoryStore):
             )
         super().__init__(clock=clock)
         self.storage = storage
-        self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._documents, self._active, self._alone = _shared(storage)
         self._finishing: set[asyncio.Task[Any]] = set()
+        self._warn("turns are ordered and exclusive within this process only")
+
+    def _warn(self, what: str) -> None:
         warnings.warn(
-            f"{type(storage).__name__} has no way to lock a conversation: turns are ordered and exclusive "
-            "within this process only; use SQLite, Redis or PostgreSQL when several processes run one bot",
+            f"{type(self.storage).__name__} is a storage with the seven methods only, so {what}; "
+            "use SQLite, Redis or PostgreSQL for more",
             StoreWarning,
-            stacklevel=2,
+            stacklevel=_callers_level(),
         )
 
     def __repr__(self) -> str:
@@ -67,6 +71,8 @@ class AdaptedStore(MemoryStore):
     async def init(self, bot: str, **options: object) -> None:
         """Handed to the storage, with every option."""
         await super().init(bot)
+        if options.get("record_ttl") is not None:
+            self._warn("records never expire: record_ttl has no effect")
         await self._ask("init", bot, **options)
 
     async def get_state(self, bot: str, key: Key) -> Record | None:
@@ -126,7 +132,9 @@ class AdaptedStore(MemoryStore):
     ) -> Answer:
         """As every store; the record of what is granted comes from the storage."""
         return await self._turn(
-            address, lambda doc, now: protocol.accept(doc, now, op, event, overlap, owner, terms)
+            address,
+            lambda doc, now: protocol.accept(doc, now, op, event, overlap, owner, terms),
+            by_record=isinstance(overlap, ByFlow),
         )
 
     async def take_over(self, address: Address, owner: str, op: str | None, terms: Terms) -> Answer:
@@ -195,11 +203,12 @@ class AdaptedStore(MemoryStore):
             await self.clear(address.bot, address.key)
         await super().forget(address)
 
-    async def _turn(self, address: Address, change: _Change) -> Answer:
-        """Apply a change to the document in memory; the storage is asked only when it grants a turn."""
+    async def _turn(self, address: Address, change: _Change, by_record: bool = False) -> Answer:
+        """Apply a change to the document in memory; the storage is asked only when the record matters."""
         async with self._only(address):
             _, answer = change(await self.load(address), self.clock())
-            stored = None if answer.grant is None else await self._fetch(address)
+            needed = by_record or answer.grant is not None
+            stored = await self._fetch(address) if needed else None
             return await self.transact(address, _with(stored, change))
 
     async def _commit(self, address: Address, claim: Claim, terms: Terms, change: _Change) -> Answer:
@@ -249,6 +258,31 @@ class AdaptedStore(MemoryStore):
                 f"{type(self.storage).__name__}.{method} failed with {type(error).__name__}; nothing was "
                 "marked as done: see the cause"
             ) from error
+
+
+def _callers_level() -> int:
+    """How far above the caller of this the first frame outside the package is, for a warning."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("hitherto."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+_Shared: TypeAlias = tuple[dict[str, Document], set[str], WeakValueDictionary[str, asyncio.Lock]]
+_SHARED: Final[dict[int, _Shared]] = {}
+
+
+def _shared(storage: Any) -> _Shared:
+    """What all stores around one storage share, so that the keepers of a process see each other."""
+    known = _SHARED.get(id(storage))
+    if known is None:
+        known = ({}, set(), WeakValueDictionary())
+        try:
+            finalize(storage, _SHARED.pop, id(storage), None)
+        except TypeError:
+            return known
+        _SHARED[id(storage)] = known
+    return known
 
 
 def _with(stored: Stored | None, change: _Change) -> _Change:
