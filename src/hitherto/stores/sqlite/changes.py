@@ -45,12 +45,13 @@ def accept(
             if at <= now - terms.seen_age:
                 return whole(session, text, change)
             return _filled(session, row, change(replace(row.document, seen={event.id: at}), now)[1])
-    return lean(session, text, terms, change)
+    return lean(session, text, terms, change, row)
 
 
-def lean(session: Session, text: str, terms: Terms, change: Change[_T]) -> _T:
+def lean(session: Session, text: str, terms: Terms, change: Change[_T], row: Row | None = None) -> _T:
     """Apply a step of a turn."""
-    row = session.row(text)
+    if row is None:
+        row = session.row(text)
     if row.twice:
         return whole(session, text, change)
     before = row.document
@@ -73,6 +74,15 @@ def _leaned(session: Session, row: Row, after: Document, terms: Terms) -> Row | 
         if shifted is None:
             return None
         window = shifted
+    if (
+        row.id
+        and after.epoch
+        and not (row.beside or after.dead)
+        and len(tail) <= LONGEST_TAIL
+        and window.floor - window.base < _TRIM
+        and (not after.inbox or _size(after) <= INLINE_BYTES)
+    ):
+        return Row(row.id, after, rows.text_of(row, after.record), (), window)
     return _made(session, row, after, tail, window, False, None)
 
 

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, Generic, Protocol, TypeVar
 
-from hitherto.errors import HithertoError, StoreClosed
+from hitherto.errors import HithertoError
 from hitherto.stores.sqlite import failures
 from hitherto.stores.sqlite.line import Job, Line
-from hitherto.stores.sqlite.schema import patiently
+from hitherto.stores.sqlite.opening import patiently
 
 _LARGEST_BATCH: Final = 512
 
@@ -106,14 +106,6 @@ class Engine(Generic[_S]):
         """Stop, and wait until the connection is closed."""
         self.stop()
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
-
-    def forked(self) -> StoreClosed:
-        """The error for a store that was open when its process was forked."""
-        return StoreClosed(
-            "the store was open when this process was forked, and SQLite must not cross a fork; open it "
-            "after the fork, or close it before",
-            url=self._url,
-        )
 
     # ----------------------------------------------------------------------------------- in the thread
 
@@ -223,6 +215,10 @@ def _own_copy(error: BaseException) -> BaseException:
 
 def _deliver(batch: list[Job]) -> None:
     """Hand every loop its answers in one call."""
+    first = batch[0].line
+    if all(job.line is first for job in batch):
+        first.answer(batch)
+        return
     by_line: dict[Line, list[Job]] = {}
     for job in batch:
         by_line.setdefault(job.line, []).append(job)

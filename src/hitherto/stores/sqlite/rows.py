@@ -165,7 +165,10 @@ def advanced(window: Window, tail: dict[str, float], now: float, terms: Terms) -
 
 
 def wake_at(document: Document) -> float | None:
-    """See :func:`hitherto.protocol.wake_at`; idle conversations, which most are, are answered at once."""
-    if document.lease is None and not document.inbox:
-        return None
+    """See :func:`hitherto.protocol.wake_at`; idle and running ones are answered at once."""
+    lease, inbox = document.lease, document.inbox
+    if lease is None:
+        return protocol.wake_at(document) if inbox else None
+    if len(inbox) == 1 and inbox[0].lone_until is None:
+        return lease.deadline
     return protocol.wake_at(document)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from hitherto import addresses
 from hitherto.errors import StoreCorrupt, StoreUnavailable
 from hitherto.records import Stored
 from hitherto.stores.sqlite import rows
+from hitherto.stores.sqlite.opening import MEMORY, identity
 from hitherto.stores.sqlite.rows import ABSENT, COLUMNS, Row
-from hitherto.stores.sqlite.schema import MEMORY, identity
 
 Mark: TypeAlias = tuple[int, float]
 """The number of a seen id and when it was marked."""
@@ -64,12 +63,12 @@ class Session:
         self.marks: dict[tuple[int, str], Mark | None] = {}
         self.trims: list[tuple[int, int]] = []
         self._execute, self._executemany = connection.execute, connection.executemany
-        self._path, self._url, self._most = path, url, kept
+        self._path, self._url, self._half = path, url, kept // 2
         self._file = None if path == MEMORY else identity(path)
         self._data_version = -1
         self._next_id = 0
-        self._cache: dict[str, Row] = {}
-        self._written: dict[str, Row] = {}
+        self._young: dict[str, Row] = {}
+        self._old: dict[str, Row] = {}
         self._changed: dict[str, Row] = {}
         self._base: dict[str, Row] = {}
 
@@ -90,7 +89,8 @@ class Session:
         version = self._execute("PRAGMA data_version").fetchone()[0]
         if version != self._data_version:
             self._data_version = version
-            self._cache.clear()
+            self._young.clear()
+            self._old.clear()
 
     def flush(self) -> None:
         """Write what changed."""
@@ -109,42 +109,32 @@ class Session:
 
     def settle(self, committed: bool) -> None:
         """The transaction is over: believe what was written, or forget everything."""
-        if committed:
-            self._remember()
-        else:
+        if not committed:
             self._data_version = -1
             for pending in (self._changed, self._base, self.payloads, self.errors, self.marks, self.trims):
                 pending.clear()
-        self._written.clear()
         self._next_id = 0
-
-    def _remember(self) -> None:
-        cache, most = self._cache, self._most
-        for text, row in self._written.items():
-            cache.pop(text, None)
-            if row.id:
-                self._keep(text, row)
-        if len(cache) > most:
-            for text in list(islice(cache, len(cache) - most + most // 8)):
-                del cache[text]
 
     # --------------------------------------------------------------------------------------------- rows
 
     def row(self, text: str, *, keep: bool = True) -> Row:
         """The row at an address, as this transaction sees it; *keep* it for the next ones."""
-        found = self._changed.get(text) or self._written.get(text) or self._cache.get(text)
+        found = self._changed.get(text) or self._young.get(text) or self._old.get(text)
         if found is None:
             columns = self._execute(_SELECT, (text,)).fetchone()
             if columns is None:
                 return ABSENT
             found = rows.read(columns, self._url)
-            if keep:
-                self._keep(text, found)
+            if keep and (found.text is None or len(found.text) <= _LARGEST_KEPT):
+                self._young[text] = found
+                self._grow_old()
         return found
 
-    def _keep(self, text: str, row: Row) -> None:
-        if row.text is None or len(row.text) <= _LARGEST_KEPT:
-            self._cache[text] = row
+    def _grow_old(self) -> None:
+        """Half of what is kept is new; when it has grown, what is older than it goes."""
+        if len(self._young) > self._half:
+            self._old = self._young
+            self._young = {}
 
     def put(self, text: str, before: Row, row: Row) -> None:
         """Remember a changed row until it is written; ``ABSENT`` deletes it."""
@@ -162,22 +152,29 @@ class Session:
         stirred: list[tuple[Any, ...]] = []
         updated: list[tuple[Any, ...]] = []
         moved: list[tuple[Any, ...]] = []
+        large: list[str] = []
         for text, row in self._changed.items():
             base = self._base[text]
+            if row.text is not None and len(row.text) > _LARGEST_KEPT:
+                large.append(text)
             if base.id != row.id:
                 self._replace(text, base, row)
             elif row.id:
-                before, after = base.document.record, row.document.record
-                if len(row.document.dead) != len(base.document.dead) or _is_moved(before, after):
-                    moved.append((*_record_columns(row), *_columns(row)))
-                elif before is after:
+                before, after = base.document, row.document
+                if before.record is after.record and before.dead is after.dead:
                     stirred.append(_columns(row))
+                elif len(before.dead) != len(after.dead) or _is_moved(before.record, after.record):
+                    moved.append((*_record_columns(row), *_columns(row)))
                 else:
                     updated.append((row.text, *_columns(row)))
         for sql, many in ((_STIR, stirred), (_UPDATE, updated), (_MOVE, moved)):
             if many:
                 self._executemany(sql, many)
-        self._written.update(self._changed)
+        self._young.update(self._changed)
+        for text in large:
+            del self._young[text]
+            self._old.pop(text, None)
+        self._grow_old()
         self._changed.clear()
         self._base.clear()
 

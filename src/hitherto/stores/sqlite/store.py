@@ -22,7 +22,7 @@ from hitherto.records import NO_PATCH, Patch, Stored
 from hitherto.stores.base import Kind, Listed, Store
 from hitherto.stores.sqlite import changes, listing
 from hitherto.stores.sqlite.engine import Engine
-from hitherto.stores.sqlite.schema import MEMORY, SAFE_SINCE, open_file
+from hitherto.stores.sqlite.opening import MEMORY, SAFE_SINCE, forked, open_file
 from hitherto.stores.sqlite.session import Session
 
 _OPTIONS: Final = ("cache", "synchronous", "timeout")
@@ -167,7 +167,7 @@ class SQLiteStore(Store):
         if self._closed:
             raise StoreClosed("the store was closed; open() it again before using it", url=self.url)
         if self._engine is not None:
-            raise self._engine.forked()
+            raise forked(self.url)
         path, url, clock, cache = self.path, self.url, self.clock, self._cache
         if path != MEMORY:
             _warn_if_unsafe()
