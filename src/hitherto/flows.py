@@ -57,6 +57,18 @@ from hitherto.errors import (
 T = TypeVar("T")
 
 
+class _Awaited:
+    """What tells whoever looks into a callable that the call of a state is to be awaited.
+
+    Only a state has it, not the class: otherwise State itself would be taken for a wrapper.
+    """
+
+    def __get__(self, state: Any, owner: type | None = None) -> Any:
+        if state is None:
+            raise AttributeError("__wrapped__")
+        return state.__call__
+
+
 @final
 class State:
     """One step of a flow, equal only to itself; copied or unpickled it is still the same object.
@@ -116,6 +128,14 @@ class State:
                 "a State that belongs to no flow cannot be pickled; declare it in a Flow"
             )
         return _state_at, (self._flow, self._attribute)
+
+    __wrapped__ = _Awaited()
+
+    async def __call__(self, *event: object, turn: Any = None) -> bool:
+        """Whether *turn* is in this state: this makes a state a filter wherever filters are called so."""
+        if turn is None:
+            raise TypeError(f"{self!r} was asked without a turn: attach a keeper, or give turn=")
+        return turn.state is self
 
     def __str__(self) -> str:
         return self.name
