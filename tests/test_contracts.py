@@ -56,11 +56,14 @@ class Storage:
         self.fail: dict[str, Exception] = {}
         self.shape = shape or (lambda record: record)
         self.entered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.gates: dict[str, asyncio.Event] = {}
 
     async def _called(self, name: str, bot: str, key: Any) -> str:
         self.calls.append(name)
         self.entered[name].set()
         await asyncio.sleep(0)
+        if name in self.gates:
+            await self.gates[name].wait()
         if name in self.fail:
             raise self.fail.pop(name)
         return encode(Address(bot, "", key))
@@ -315,27 +318,50 @@ async def test_a_commit_that_was_begun_is_finished_when_its_caller_is_cancelled(
     assert await store.get_data("bot", (1,)) == {"n": 1}
 
 
-@pytest.mark.parametrize("rival", ["accept", "take over", "force release"])
-async def test_nobody_comes_between_the_storage_and_the_mark(rival: str) -> None:
+@pytest.mark.parametrize("rival", ["accept", "take over", "force release", "expire"])
+@pytest.mark.parametrize("with_event", [True, False])
+async def test_nobody_comes_between_the_storage_and_the_mark(rival: str, with_event: bool) -> None:
     """A lease that ends while the storage is being written does not make the written turn a lost one."""
-    clock = ManualClock()
-    store = AdaptedStore(Storage(), clock=clock)
-    grant = (await accept(store, "a")).grant
+    clock, storage = ManualClock(), Storage()
+    store = AdaptedStore(storage, clock=clock)
+    granted = await (accept(store, "a") if with_event else store.acquire(HOME, "w", None, TERMS))
+    storage.gates["set_state"] = asyncio.Event()
     clock.advance(9)
-    task = asyncio.create_task(store.settle(HOME, grant.claim, None, TERMS, patch=setting(n=1)))
-    await store.storage.entered["set_state"].wait()
+    task = asyncio.create_task(store.settle(HOME, granted.grant.claim, None, TERMS, patch=setting(n=1)))
+    await storage.entered["set_state"].wait()
     clock.advance(5)
     rivals = {
         "accept": lambda: accept(store, "b"),
         "take over": lambda: store.take_over(HOME, "x", None, TERMS),
         "force release": lambda: store.force_release(HOME, None, TERMS),
+        "expire": lambda: store.expire("bot", 10, TERMS),
     }
     other = asyncio.create_task(rivals[rival]())
-    assert await store.expire("bot", 10, TERMS) == 0
+    for _ in range(9):
+        await asyncio.sleep(0)
+    storage.gates["set_state"].set()
     assert (await task).status == "committed"
     answer = await other
-    assert answer.status == ("granted" if rival == "accept" else "nothing")
-    assert answer.grant is None or answer.grant.record.to_record() == Record(data={"n": 1})
+    if rival == "accept":
+        assert answer.grant.record.to_record() == Record(data={"n": 1})
+    else:
+        assert answer == 0 if rival == "expire" else answer.status == "nothing"
+
+
+async def test_what_is_forgotten_is_gone_from_the_storage() -> None:
+    store = AdaptedStore(Storage())
+    await store.set_state("bot", (1,), Record("signup", "name"))
+    await store.forget(HOME)
+    assert store.storage.records == {}
+
+
+async def test_a_patch_that_changes_nothing_is_not_written() -> None:
+    store = AdaptedStore(Storage())
+    await store.set_data("bot", (1,), {"n": 1})
+    grant = (await accept(store, "a")).grant
+    await store.settle(HOME, grant.claim, None, TERMS, patch=setting(n=1))
+    assert "set_state" not in store.storage.calls
+    assert (await accept(store, "a")).status == "duplicate"
 
 
 async def test_a_stale_turn_writes_nothing_into_the_storage() -> None:

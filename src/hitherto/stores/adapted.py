@@ -214,11 +214,9 @@ class AdaptedStore(MemoryStore):
     async def _commit(self, address: Address, claim: Claim, terms: Terms, change: _Change) -> Answer:
         async with self._only(address):
             before = await self._fetch(address)
-            whole = replace(await self.load(address), record=before)
-            after, answer = change(whole, self.clock())
-            if answer.status == "committed" and after is not whole:
-                await self.transact(address, lambda doc, now: protocol.renew(doc, now, claim, terms))
-                await self._keep(address, before, after.record)
+            after, _ = change(replace(await self.load(address), record=before), self.clock())
+            await self.transact(address, lambda doc, now: protocol.renew(doc, now, claim, terms))
+            await self._keep(address, before, after.record)
             return await self.transact(address, _with(before, change))
 
     # ------------------------------------------------------------------------------------- the storage
