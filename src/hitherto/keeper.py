@@ -29,6 +29,7 @@ from hitherto.pump import Health, Pump
 from hitherto.remembered import Handler
 from hitherto.runner import Conduct, Runner
 from hitherto.stores import Store, open_store
+from hitherto.stores.base import protocol_address
 from hitherto.telegram import event_id as find_event_id
 from hitherto.telegram import update_json
 from hitherto.turns import OnInvalid, OnUnknown, Rules, Turn
@@ -90,7 +91,10 @@ class Keeper:
         usual = Keeper.__init__.__kwdefaults__ or {}
         self._options = {name: given[name] for name in usual if given[name] is not usual[name]}
         _check_positive(sweep=sweep, max_turns=max_turns, deadline=deadline, max_event_bytes=max_event_bytes)
-        self.bot = bot
+        _check_positive(handler_timeout=1.0 if handler_timeout is None else handler_timeout)
+        if not grace >= 0:
+            raise ValueError(f"grace={grace!r}: seconds, zero or more")
+        self.bot = protocol_address(bot, ()).bot
         self.flows = FlowRegistry(flows)
         self.strategy = as_strategy(ChatUser() if key is None else key)
         self.store, self._owned = _store_of(store)
