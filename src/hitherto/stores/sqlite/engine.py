@@ -69,6 +69,8 @@ class Engine(Generic[_S]):
         self._jobs: deque[Job] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
         self._lock = threading.Lock()
+        self._ended = False
+        self._ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._line: Line | None = None
         self._lines: dict[asyncio.AbstractEventLoop, Line] = {}
         self._connection: sqlite3.Connection | None = None
@@ -104,8 +106,14 @@ class Engine(Generic[_S]):
 
     async def stopped(self) -> None:
         """Stop, and wait until the connection is closed."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            if self._ended:
+                return
+            self._ends.append((loop, future))
         self.stop()
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        await future
 
     # ----------------------------------------------------------------------------------- in the thread
 
@@ -119,6 +127,11 @@ class Engine(Generic[_S]):
                 _deliver(batch)
                 del batch
         self._disconnect()
+        with self._lock:
+            self._ended = True
+        for loop, future in self._ends:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_end, future)
 
     def _take(self) -> list[Job]:
         jobs = self._jobs
@@ -202,6 +215,11 @@ class Engine(Generic[_S]):
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _own_copy(error: BaseException) -> BaseException:
