@@ -157,6 +157,7 @@ def test_a_repeated_operation_answers_the_same_and_changes_nothing(acts: list[Ac
 
 
 @pytest.mark.parametrize("in_order", [False, True])
+@settings(max_examples=300)
 @given(acts=ACTS)
 def test_wake_at_is_when_there_is_something_to_do(in_order: bool, acts: list[Act]) -> None:
     """Before it, nobody finds anything to take over; from then on somebody does, so nobody looks in vain."""
@@ -310,6 +311,18 @@ def test_wake_at_of_a_dead_lone_turn_is_when_the_lease_ends() -> None:
     document, answer = protocol.settle(document, 12.0, None, granted(answer).claim, TERMS)
     assert answer.wake_at == 10.0
     _, answer = protocol.take_over(document, 12.0, None, "w", TERMS)
+    assert [entry.event_id for entry in granted(answer).entries] == ["a"]
+
+
+def test_wake_at_looks_over_a_dead_lone_turn_behind_a_line_that_is_held_up() -> None:
+    terms = replace(TERMS, retry_in_order=True)
+    document, answer = accept(EMPTY, 0.0, "a", terms=terms)
+    document, _ = accept(document, 0.0, "b", Concurrent(2), terms=terms)
+    document, answer = protocol.settle(
+        document, 0.0, None, granted(answer).claim, terms, verdict="retry", not_before=50.0
+    )
+    assert answer.wake_at == 50.0
+    document, answer = protocol.take_over(document, 50.0, None, "w", terms)
     assert [entry.event_id for entry in granted(answer).entries] == ["a"]
 
 

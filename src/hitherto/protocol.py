@@ -673,18 +673,16 @@ def depth(document: Document) -> int:
 def wake_at(document: Document) -> float | None:
     """When somebody must look at the conversation again, if nothing else happens; ``None``: never.
 
-    Never before there is something to do: while a lease lives nobody but its holder can do anything.
+    Never before there is something to do: while a lease lives only its holder can do anything, and nothing
+    passes an entry that blocks.
     """
     if document.lease is not None:
         return document.lease.deadline
     times: list[float] = []
-    line_open = True
     for entry in document.inbox:
-        if entry.lone_until is not None:
-            times.append(entry.lone_until)
-        elif line_open:
-            times.append(entry.not_before)
-            line_open = not entry.blocks
+        times.append(entry.not_before if entry.lone_until is None else entry.lone_until)
+        if entry.blocks:
+            break
     return min(times) if times else None
 
 
