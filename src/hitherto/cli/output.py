@@ -1,0 +1,75 @@
+"""How commands print: tables for people, JSON for programs, progress only to a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x202E, 0x2066, 0x2067, 0x2068)}
+
+
+def add_json(command: argparse.ArgumentParser) -> None:
+    """``--json``."""
+    command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def show(value: Any) -> None:
+    """One JSON text."""
+    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str))
+
+
+def safe(text: object) -> str:
+    """Text as a terminal may show it: control characters and direction marks are spelled out."""
+    return str(text).translate(_CONTROL)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns that line up, their heads first."""
+    lines = [list(heads), *[[safe("" if cell is None else cell) for cell in row] for row in rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    for number, line in enumerate(lines):
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        print(bold(text) if number == 0 else text)
+
+
+def bold(text: str) -> str:
+    """Bold on a terminal that may have it."""
+    return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+
+
+def ago(now: float, then: float) -> str:
+    """A duration for people."""
+    seconds = max(now - then, 0.0)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+class Progress:
+    """How far it is, on standard error, when that is a terminal."""
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        self._what = what
+        self._total = total
+        self._shown = 0.0
+        self.done = 0
+
+    def step(self, number: int = 1) -> None:
+        """So much more is done."""
+        self.done += number
+        now = time.monotonic()
+        if sys.stderr.isatty() and now - self._shown > 0.1:
+            self._shown = now
+            of = f" of {self._total}" if self._total else ""
+            print(f"\r{self._what}: {self.done}{of}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._shown:
+            print(f"\r{self._what}: {self.done}", file=sys.stderr)

@@ -1,0 +1,60 @@
+"""Where a command works: the store, the bot and the key that its arguments name."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import warnings
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hitherto.addresses import Address, parse_key
+from hitherto.errors import HithertoError, StoreWarning
+from hitherto.stores import Store, open_store
+
+
+def add_place(command: argparse.ArgumentParser, *, bot: bool = True) -> None:
+    """``--store`` and ``--bot``, or the environment."""
+    command.add_argument("--store", "-s", metavar="URL", default=os.environ.get("HITHERTO_STORE"))
+    if bot:
+        command.add_argument("--bot", "-b", metavar="NAME", default=os.environ.get("HITHERTO_BOT"))
+
+
+def add_key(command: argparse.ArgumentParser) -> None:
+    """The conversation."""
+    command.add_argument("key", metavar="KEY", help="the conversation, as ls prints it: 7/7 or .room/7")
+
+
+def address_of(arguments: argparse.Namespace) -> Address:
+    """The conversation that the arguments name."""
+    return Address(bot_of(arguments), "", parse_key(arguments.key))
+
+
+def bot_of(arguments: argparse.Namespace) -> str:
+    """The bot that the arguments name."""
+    if not arguments.bot:
+        raise HithertoError("which bot? give --bot NAME or set HITHERTO_BOT")
+    return str(arguments.bot)
+
+
+def run(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[int]]) -> int:
+    """Open the store, do the work in an event loop of its own, close it."""
+
+    async def go() -> int:
+        async with opened(arguments.store) as store:
+            return await work(store)
+
+    return asyncio.run(go())
+
+
+@asynccontextmanager
+async def opened(url: str | None) -> Any:
+    """A store by its URL, without its warnings: ``doctor`` is for those."""
+    if not url:
+        raise HithertoError("which store? give --store URL (sqlite:///bot.db) or set HITHERTO_STORE")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
+        async with open_store(url) as store:
+            yield store
