@@ -1,7 +1,7 @@
 """Commands that move everything: export, import, snapshot, restore.
 
-The format is JSON lines, one conversation a line, readable and exact: the data's own JSON text stands in it as
-it is stored, everything else of the document as base64.  Any store exports to and imports from it.
+The format is JSON lines, one conversation a line, readable and exact: the data's own JSON text stands in it
+as it is stored, everything else of the document as base64.  Any store exports to and imports from it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def _batches(addresses: AsyncIterator[Address]) -> AsyncIterator[list[Addr
 
 def _line(address: Address, document: Document) -> bytes:
     record = document.record
-    rest = b64encode(_pack(replace(document, record=None))).decode()
+    rest = b64encode(_pack(replace(document, record=None, version=0))).decode()
     if record is None:
         return msgspec.json.encode(_Line(encode(address), rest=rest))
     data = msgspec.Raw(codec.join(record.fields))
