@@ -365,8 +365,15 @@ class Explorer:
             hands = tuple(
                 [hand._replace(worker=place) for place, hand in enumerate(plain)] if canonical else plain
             )
-        document = replace(document, version=0, touched=0.0, epoch=document.epoch - shift, inbox=inbox)
+        ops = tuple([replace(op, epoch=_shifted(op.epoch, shift)) for op in document.ops])
+        epoch = document.epoch - shift
+        document = replace(document, version=0, touched=0.0, epoch=epoch, inbox=inbox, ops=ops)
         return World(document, hands, world.accepted, world.budget)
+
+
+def _shifted(epoch: int, shift: int) -> int:
+    """An operation's epoch beside the document's: all that are over are one, 0 and -1 are none."""
+    return epoch if epoch <= 0 or not shift else max(epoch - shift, BASE - 1)
 
 
 def _by_rank(hand: Hand) -> tuple[object, ...]:
