@@ -72,7 +72,7 @@ class Remembered:
         if original is not None and len(entries) == 1 and not self.lines:
             return [original], None
         text = addresses.encode(address)
-        found = [self._taken(text, entry) for entry in entries]
+        found = [self._pop(text, entry.seq) or self._expected(text, entry) for entry in entries]
         events = [self.decode(entry.payload) if known is None else known[0]
                   for entry, known in zip(entries, found, strict=True)]  # fmt: skip
         if original is not None and events:
@@ -90,19 +90,24 @@ class Remembered:
         line = self.lines.get(addresses.encode(address))
         return line is not None and all(entry.seq in line for entry in grant.entries)
 
+    def handler(self, address: Address, entry: Entry) -> Handler | None:
+        """The handler that an event came with, if it came to this process with one."""
+        text = addresses.encode(address)
+        known = self.lines.get(text, {}).get(entry.seq) or self._expected(text, entry)
+        return None if known is None else known[1]
+
     def forget(self, address: Address, seq: int) -> None:
         """Nothing of this conversation waits: forget all up to *seq*, which others have run or dropped."""
         text = addresses.encode(address)
         for old in [known for known in self.lines.get(text, ()) if known <= seq]:
             self._pop(text, old)
 
-    def _taken(self, text: str, entry: Entry) -> Known | None:
-        known = self._pop(text, entry.seq)
-        if known is None:
-            for event, original, handler in self._coming.get(text, ()):
-                if event.id == entry.event_id and event.payload == entry.payload:
-                    return original, handler
-        return known
+    def _expected(self, text: str, entry: Entry) -> Known | None:
+        """An event whose accept has not answered yet."""
+        for event, original, handler in self._coming.get(text, ()):
+            if event.id == entry.event_id and event.payload == entry.payload:
+                return original, handler
+        return None
 
     def _pop(self, text: str, seq: int) -> Known | None:
         line = self.lines.get(text)

@@ -407,7 +407,8 @@ class Runner:
         """
         grant = answer.grant
         if grant is not None and grant.entries:
-            self.spawn(self._handed_back(address, grant) if self.stopping else self._drain(address, grant))
+            runs = self._runs(address, grant)
+            self.spawn(self._drain(address, grant) if runs else self._handed_back(address, grant))
             return
         self.slots.free()
         if self._freed:
@@ -423,10 +424,16 @@ class Runner:
                 await self._abandon(address, answer)
                 raise error
             following = answer.grant
-            if following is None or not following.entries or self.stopping:
+            if following is None or not self._runs(address, following):
                 self.follow(address, answer)
                 return
             grant = following
+
+    def _runs(self, address: Address, grant: Grant) -> bool:
+        """Whether a grant is run here: not when the keeper stops, nor when only others have a handler."""
+        if self.stopping or not grant.entries:
+            return False
+        return self.handler is not None or self.remembered.handler(address, grant.entries[-1]) is not None
 
     async def _abandon(self, address: Address, answer: Answer) -> None:
         """The task must end at once; what was handed on to it is for others."""
