@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hitherto import codec
+from hitherto.document import Answer, Claim, Entry, Event, Grant, Terms, Verdict
 from hitherto.errors import DataError
 from hitherto.overlap import Burst, ByFlow, Concurrent, Debounce, Overlap, Policy, Queue, Reject
-from hitherto.protocol import Answer, Claim, Entry, Event, Grant, Terms, Verdict
 from hitherto.records import Patch
 from hitherto.stores.postgres.columns import Place, got_id, got_stored, put_id, put_text
 

@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from hitherto import addresses, protocol
 from hitherto.addresses import Address
 from hitherto.codec import Fields
-from hitherto.errors import BadEvent, DataError, StoreError
-from hitherto.protocol import EMPTY, Dead, Document, Entry, Lease, Op
+from hitherto.document import EMPTY, Dead, Document, Entry, Lease, Op
+from hitherto.errors import BadEvent, DataError
 from hitherto.records import Stored
 
 LONGEST_ID: Final = 500
@@ -224,7 +222,6 @@ def delta(change: Change) -> Delta:
     cleared, seen_gone, marks = _seen_delta(before.seen, after.seen)
     known, kept = {op.id for op in before.ops}, {op.id for op in after.ops}
     fresh = [op for op in after.ops if op.id not in known]
-    rank = after.version << 20
     return Delta(
         _document_row(change),
         _field_rows(before.record, after.record),
@@ -236,7 +233,7 @@ def delta(change: Change) -> Delta:
         [put_text(op.id) or "" for op in before.ops if op.id not in kept],
         [_op_row(op, before.version + 1 + n) for n, op in enumerate(fresh)],
         dead_gone,
-        [_dead_row(letter, rank + n) for n, letter in enumerate(letters)],
+        [_dead_row(letter, rank) for rank, letter in enumerate(letters, 1)],
     )
 
 

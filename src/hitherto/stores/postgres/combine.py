@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from hitherto import protocol
+from hitherto.document import Document
 from hitherto.errors import StoreConflict, StoreUnavailable
-from hitherto.protocol import Document
 from hitherto.stores.postgres.columns import Change, Loaded, Place
 
 Apply: TypeAlias = Callable[[Document, float], tuple[Document, Any]]

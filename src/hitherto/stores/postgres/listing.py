@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from hitherto import addresses
 from hitherto.addresses import Address
-from hitherto.protocol import Terms
+from hitherto.document import Terms
 from hitherto.stores.base import KINDS, Kind, Listed
 from hitherto.stores.postgres.columns import got_text, put_text
 

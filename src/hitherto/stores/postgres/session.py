@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from hitherto import protocol
+from hitherto.document import Answer, Claim, Terms
 from hitherto.errors import SchemaError, StoreError, StoreUnavailable, StoreWarning
-from hitherto.protocol import Answer, Claim, Stored, Terms
+from hitherto.records import Stored
 from hitherto.stores.gather import Gather
 from hitherto.stores.postgres import calls, columns, schema
 from hitherto.stores.postgres.calls import Accept, Settle

@@ -14,16 +14,16 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from hitherto import protocol
 from hitherto.addresses import Address, decode
+from hitherto.document import Answer, Claim, Document, Event, Terms, Verdict
 from hitherto.errors import StoreClosed, redact
 from hitherto.overlap import Overlap
-from hitherto.protocol import Answer, Claim, Document, Event, Terms, Verdict
 from hitherto.records import NO_PATCH, Patch, Stored
 from hitherto.stores.base import Kind, Listed, Store
-from hitherto.stores.postgres import calls, columns, listing, options, schema
+from hitherto.stores.postgres import calls, listing, options, schema
 from hitherto.stores.postgres.calls import Settle
 from hitherto.stores.postgres.columns import Change, place_of, short_op
 from hitherto.stores.postgres.link import Link, Own, Users

@@ -142,7 +142,7 @@ BEGIN
             CONTINUE;
         END IF;
 
-        slow := r.marked OR r.patched AND r.recorded AND r.expires_at <= now
+        slow := r.marked OR (r.patched AND r.recorded AND r.expires_at <= now) IS TRUE
             OR r.due IS NOT NULL AND r.keep AND (r.gather = 'burst' OR r.attempts >= max_attempts);
         IF r.verdict <> 'done' AND r.total > r.waiting THEN
             slow := slow OR r.verdict <> 'retry' OR r.delay <= 0 OR r.tries >= max_attempts;

@@ -168,7 +168,9 @@ BEGIN
         WHERE e.conversation = which[x.place] AND e.seq = x.seq;
     INSERT INTO "hitherto".dead_letter
         (conversation, seq, place, event_id, long_id, payload, accepted_at, attempts, error, died_at)
-        SELECT which[x.place], x.seq, x.rank, x.event, x.long, x.payload, x.accepted, x.attempts, x.error, x.died
+        SELECT which[x.place], x.seq, x.rank + coalesce((
+                SELECT max(l.place) FROM "hitherto".dead_letter AS l WHERE l.conversation = which[x.place]
+            ), 0), x.event, x.long, x.payload, x.accepted, x.attempts, x.error, x.died
         FROM unnest(dead_places, dead_ranks, dead_seqs, dead_events, dead_longs, dead_payloads, dead_accepted,
                 dead_attempts, dead_errors, dead_times)
             AS x (place, rank, seq, event, long, payload, accepted, attempts, error, died)
@@ -240,11 +242,7 @@ BEGIN
         UPDATE "hitherto".document AS d SET deadline = now + lease, touched = now, version = d.version + 1
         FROM good AS g WHERE d.id = g.id
     ), woken AS (
-        UPDATE "hitherto".wake AS w
-        SET at = least(now + lease, (
-            SELECT min(e.lone_until) FROM "hitherto".inbox AS e WHERE e.conversation = w.conversation
-        ))
-        FROM good AS g WHERE w.conversation = g.id
+        UPDATE "hitherto".wake AS w SET at = now + lease FROM good AS g WHERE w.conversation = g.id
     )
     SELECT g.place::integer FROM good AS g;
 END
