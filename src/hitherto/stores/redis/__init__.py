@@ -33,6 +33,7 @@ __all__ = ["RedisStore"]
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
 _SWAPS: Final = 200
+_NO_PATCH: Final = (False, False, False, False, 1, 0, False, False)
 _SCRIPTS: Final = {name: script(name) for name in ("accept", "settle")}
 
 
@@ -64,7 +65,7 @@ class RedisStore(Store):
         self._servers, self._timeout = servers, timeout
         self._layout = Layout(prefix, shards)
         self._nodes: Single | None = None
-        self._packed: dict[int, tuple[object, msgspec.Raw]] = {}
+        self._words: dict[int, tuple[object, Any]] = {}
 
     @classmethod
     def from_url(cls, url: str) -> RedisStore:
@@ -96,14 +97,18 @@ class RedisStore(Store):
 
     async def _loaded(self, address: Address) -> tuple[Document, float]:
         place = self._layout.place(address)
-        return document_of(await self._run("load", place, self._common(place, None, DEFAULT_TERMS)))
+        return document_of(await self._run("load", place, DEFAULT_TERMS, self._common(place, None)))
 
     async def swap(self, address: Address, expected_version: int, document: Document) -> bool:
         """Replace the document if it is still the version expected."""
         place = self._layout.place(address)
         kept, words = words_of(document)
-        params = (*self._common(place, None, DEFAULT_TERMS), expected_version, kept, *map(len, words))
-        return bool(await self._run("swap", place, params, *[word for part in words for word in part]))
+        params = (*self._common(place, None), expected_version, kept, *map(len, words))
+        return bool(
+            await self._run(
+                "swap", place, DEFAULT_TERMS, params, b"", *[word for part in words for word in part]
+            )
+        )
 
     async def scan(self, bot: str, kind: Kind) -> AsyncIterator[Address]:
         """TODO."""
@@ -118,6 +123,10 @@ class RedisStore(Store):
             return self.clock()
         seconds, micros = await self._any_node().ask("TIME")
         return int(seconds) + int(micros) / 1_000_000
+
+    def op(self) -> str:
+        """A fresh operation id."""
+        return _Op(next(self._ops))
 
     async def transact(
         self, address: Address, change: Callable[[Document, float], tuple[Document, _T]]
@@ -138,9 +147,14 @@ class RedisStore(Store):
     ) -> Answer:
         """See :func:`hitherto.protocol.accept`."""
         place = self._layout.place(address)
-        event_id = False if event.id is None else event.id
-        params = (*self._common(place, op, terms), owner, event_id, self._raw(overlap, _policy_words))
-        return answer_of(await self._run("accept", place, params, event.payload), event.payload)
+        policy, gather = self._kept(overlap, _policy_words)
+        params = (
+            *self._common(place, op), owner, False if event.id is None else event.id, gather,
+            terms.lease, terms.ops_limit, terms.ops_age,
+        )  # fmt: skip
+        return answer_of(
+            await self._run("accept", place, terms, params, policy, event.payload), event.payload
+        )
 
     async def settle(
         self,
@@ -158,59 +172,90 @@ class RedisStore(Store):
         """See :func:`hitherto.protocol.settle`."""
         place = self._layout.place(address)
         words = _field_words(patch.set)
+        one = len(claim.seqs) == 1 and not claim.lone
         params = (
-            *self._common(place, op, terms), _claim_words(claim), verdict, delay, error, keep,
-            _patch_words(patch, words) if patch else False,
+            *self._common(place, op), claim.epoch if one else False, verdict, delay, error, keep,
+            *(_patch_words(patch, words) if patch else _NO_PATCH), claim.seqs[0] if one else 0,
+            terms.ops_limit, terms.ops_age, terms.seen_limit, terms.seen_age, terms.record_ttl is not None,
+            codec.MAX_BYTES,
         )  # fmt: skip
-        return answer_of(await self._run("settle", place, params, *words))
+        return answer_of(await self._run("settle", place, terms, params, _claim_words(claim), *words))
 
     # ------------------------------------------------------------------------------------------- pieces
 
-    def _common(self, place: Place, op: str | None, terms: Terms) -> tuple[Any, ...]:
+    def _common(self, place: Place, op: str | None) -> tuple[Any, ...]:
         return (
             self.clock() if self._is_manual else False,
-            False if op is None else op,
-            self._raw(terms, _terms_words),
+            False if op is None else str(op),
             place.member,
             place.indexed,
+            _may_repeat(op),
         )
 
-    def _raw(self, value: _T, words: Callable[[_T], Any]) -> msgspec.Raw:
-        """A frozen value as packed words, remembered by its identity."""
-        known = self._packed.get(id(value))
+    def _kept(self, value: Any, words: Callable[[Any], Any]) -> Any:
+        """What *words* makes of a frozen value, remembered by its identity."""
+        known = self._words.get(id(value))
         if known is None:
-            if len(self._packed) > 1000:
-                self._packed.clear()
-            known = self._packed[id(value)] = (value, msgspec.Raw(_encode(words(value))))
+            if len(self._words) > 1000:
+                self._words.clear()
+            known = self._words[id(value)] = (value, words(value))
         return known[1]
 
     def _any_node(self) -> Any:
         assert self._nodes is not None
         return self._nodes.node(0)
 
-    async def _run(self, name: str, place: Place, params: tuple[Any, ...], *words: bytes) -> Any:
+    async def _run(
+        self, name: str, place: Place, terms: Terms, params: tuple[Any, ...], *words: bytes
+    ) -> Any:
         nodes = self._nodes
         if nodes is None:
             await self.open()
             nodes = self._nodes
             assert nodes is not None
         called = script(name)
-        packed = pack((b"EVALSHA", called.sha, 7, *place.keys, _encode(params), *words))
+        packed = pack(
+            (b"EVALSHA", called.sha, 8, *place.keys, _encode(params), self._kept(terms, _terms_words), *words)
+        )
         return await nodes.node(place.slot).gather(packed, len(packed))
 
 
-def _terms_words(terms: Terms) -> Any:
-    return (
+class _Op(str):
+    """An operation id of this process, which knows whether it was sent: what was not cannot be a repeat."""
+
+    __slots__ = ("sent",)
+
+
+def _may_repeat(op: str | None) -> bool:
+    if type(op) is not _Op:
+        return op is not None
+    if hasattr(op, "sent"):
+        return True
+    op.sent = True
+    return False
+
+
+def _terms_words(terms: Terms) -> bytes:
+    return _encode((
         terms.lease, terms.max_attempts, terms.seen_limit, terms.seen_age, terms.ops_limit, terms.ops_age,
         terms.dead_limit, False if terms.record_ttl is None else terms.record_ttl, terms.tombstone,
         terms.retry_in_order, codec.MAX_BYTES,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
-def _policy_words(overlap: Overlap) -> Any:
+def _policy_words(overlap: Overlap) -> tuple[bytes, str | bool]:
+    """A policy, packed, and what an entry of a free conversation gathers when nothing has to be asked."""
+    simple = not isinstance(overlap, ByFlow | Concurrent) and not (
+        isinstance(overlap, Burst) and overlap.gather and overlap.window > 0
+    )
+    gather = "burst" if isinstance(overlap, Burst) else ""
+    return _encode(_overlap_words(overlap)), gather if simple else False
+
+
+def _overlap_words(overlap: Overlap) -> Any:
     if isinstance(overlap, ByFlow):
-        flows = {name: _policy_words(policy) for name, policy in overlap.flows.items()}
-        return ("by_flow", _policy_words(overlap.default), flows)
+        flows = {name: _overlap_words(policy) for name, policy in overlap.flows.items()}
+        return ("by_flow", _overlap_words(overlap.default), flows)
     if isinstance(overlap, Queue):
         expires = False if overlap.expires is None else overlap.expires
         return ("queue", overlap.limit, overlap.on_full, expires, 0, False)
@@ -224,7 +269,7 @@ def _policy_words(overlap: Overlap) -> Any:
 
 
 def _claim_words(claim: Claim) -> Any:
-    return (claim.epoch, claim.seqs, claim.lone, claim.attempt)
+    return _encode((claim.epoch, claim.seqs, claim.lone, claim.attempt))
 
 
 def _field_words(fields: dict[str, bytes]) -> list[bytes]:
@@ -235,7 +280,8 @@ def _field_words(fields: dict[str, bytes]) -> list[bytes]:
 
 
 def _patch_words(patch: Patch, words: list[bytes]) -> Any:
-    removed = [key for key in patch.removed if key not in patch.set] if patch.removed else ()
+    removed = patch.removed and [key for key in patch.removed if key not in patch.set]
     flow = False if patch.flow is None else patch.flow
     state = False if patch.state is None else patch.state
-    return (patch.cleared, patch.moved, flow, state, patch.version, removed, sum(map(len, words)))
+    size = sum(map(len, words))
+    return (True, patch.moved, flow, state, patch.version, size, patch.cleared, removed or False)

@@ -77,14 +77,14 @@ class _Kept(msgspec.Struct, array_like=True, gc=False):
     slot_seq: int
     slot: str
     due: float | bool
-    ops: str
-    ops_count: int
-    ops_from: float
+    ops_last: float
+    ops_kept: float
     seen_first: int
     seen_next: int
     seen_count: int
     seen_from: float
     seen_last: float
+    seen_kept: float
 
 
 class _Loaded(msgspec.Struct, array_like=True, gc=False):
@@ -97,7 +97,9 @@ _head = msgspec.msgpack.Decoder(_Head).decode
 _record = msgspec.msgpack.Decoder(_Record).decode
 _loaded = msgspec.msgpack.Decoder(_Loaded).decode
 _letter = msgspec.msgpack.Decoder(tuple[int, str | bool, float, int, str, float]).decode
-_MISSING: Final = "a payload is missing: the server has thrown it away (maxmemory-policy), or somebody else has"
+_MISSING: Final = (
+    "a payload is missing: the server has thrown it away (maxmemory-policy), or somebody else has"
+)
 
 
 def answer_of(reply: Any, own: bytes | None = None) -> Answer:
@@ -105,7 +107,13 @@ def answer_of(reply: Any, own: bytes | None = None) -> Answer:
     if type(reply) is bytes:
         head = _head(reply)
         return Answer(
-            head.status, head.seq, None, head.depth, _time(head.wake_at), _dropped(head.dropped), head.at  # type: ignore[arg-type]
+            head.status,
+            head.seq,
+            None,
+            head.depth,
+            _time(head.wake_at),
+            _dropped(head.dropped),
+            head.at,  # type: ignore[arg-type]
         )
     head = _head(reply[0])
     payloads = reply[2:]
@@ -115,7 +123,13 @@ def answer_of(reply: Any, own: bytes | None = None) -> Answer:
     record = None if head.version is False else _stored(head, reply[1])
     grant = Grant(head.epoch, entries, record, head.deadline, head.lone)
     return Answer(
-        head.status, head.seq, grant, head.depth, _time(head.wake_at), _dropped(head.dropped), head.at  # type: ignore[arg-type]
+        head.status,
+        head.seq,
+        grant,
+        head.depth,
+        _time(head.wake_at),
+        _dropped(head.dropped),
+        head.at,  # type: ignore[arg-type]
     )
 
 
@@ -128,7 +142,7 @@ def record_of(reply: Any) -> Stored | None:
 
 def document_of(reply: Any) -> tuple[Document, float]:
     """A whole document, and the server's time."""
-    head, slot, data, seen, payloads = reply
+    head, slot, data, seen, payloads, ops = reply
     loaded = _loaded(head)
     kept = loaded.kept
     if not loaded.there:
@@ -149,7 +163,7 @@ def document_of(reply: Any) -> tuple[Document, float]:
         inbox=tuple([_entry(entry, stored.get(b"%d" % entry.seq)) for entry in kept.inbox]),
         next_seq=kept.next_seq,
         seen=_seen(seen),
-        ops=_ops(kept.ops),
+        ops=_ops(ops),
         dead=tuple([_dead(int(seq), stored) for seq in kept.dead[::2]]),
         touched=kept.touched,
     )
@@ -170,7 +184,14 @@ def words_of(document: Document) -> tuple[list[Any], list[list[bytes]]]:
     for entry in document.inbox:
         payloads += (b"%d" % entry.seq, entry.payload)
     for letter in dead:
-        rest = (letter.seq, _or_false(letter.event_id), letter.accepted_at, letter.attempts, letter.error, letter.died_at)
+        rest = (
+            letter.seq,
+            _or_false(letter.event_id),
+            letter.accepted_at,
+            letter.attempts,
+            letter.error,
+            letter.died_at,
+        )
         payloads += (b"x%d" % letter.seq, _pack(rest), b"y%d" % letter.seq, letter.payload)
     times = list(document.seen.values())
     kept = [
@@ -180,10 +201,10 @@ def words_of(document: Document) -> tuple[list[Any], list[list[bytes]]]:
         [_entry_words(entry) for entry in document.inbox],
         [word for letter in dead for word in (letter.seq, _or_false(letter.event_id))],
         0, "", False,
-        "".join(map(_op_text, document.ops)), len(document.ops), document.ops[0].at if document.ops else 0,
-        1, len(times) + 1, len(times), times[0] if times else 0, max(times, default=0),
+        max([op.at for op in document.ops], default=0), 0,
+        1, len(times) + 1, len(times), times[0] if times else 0, max(times, default=0), 0,
     ]  # fmt: skip
-    return kept, [data, seen, payloads]
+    return kept, [data, seen, payloads, list(map(_op_text, document.ops))]
 
 
 def _record_words(record: Stored | None, size: int) -> Sequence[Any]:
@@ -201,9 +222,9 @@ def _entry_words(entry: Entry) -> Sequence[Any]:
     )  # fmt: skip
 
 
-def _op_text(op: Op) -> str:
+def _op_text(op: Op) -> bytes:
     seqs = ",".join(map(str, op.seqs))
-    return f"\n{op.id}\t{op.at!r} {op.status} {op.epoch} {op.seq} {seqs}"
+    return f"{op.id}\t{op.at!r} {op.status} {op.epoch} {op.seq} {seqs}".encode()
 
 
 def _or_false(value: Any) -> Any:
@@ -259,10 +280,10 @@ def _seen(words: list[bytes]) -> dict[str, float]:
     return seen
 
 
-def _ops(text: str) -> tuple[Op, ...]:
+def _ops(lines: list[bytes]) -> tuple[Op, ...]:
     ops: list[Op] = []
-    for line in text.split("\n")[1:]:
-        op, _, rest = line.partition("\t")
+    for line in lines:
+        op, _, rest = line.decode().partition("\t")
         at, status, epoch, seq, seqs = rest.split(" ")
         numbers = tuple(map(int, seqs.split(","))) if seqs else ()
         ops.append(Op(op, float(at), status, int(epoch), int(seq), numbers))  # type: ignore[arg-type]

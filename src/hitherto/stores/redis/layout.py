@@ -4,10 +4,11 @@ The conversations of a bot are spread over a fixed number of shards by a hash of
 one conversation and the indexes of its shard carry the same hash tag ``{prefix:bot:shard}``, so that a script
 has all of them at hand in a cluster too::
 
-    {hitherto:my_bot:17}:conversation:/-100/7    lease, epoch, flow, state, inbox, results of operations (packed)
+    {hitherto:my_bot:17}:conversation:/-100/7    lease, epoch, flow, state, inbox (packed)
     {hitherto:my_bot:17}:data:/-100/7            a hash: one field for each top-level key, its value as JSON
     {hitherto:my_bot:17}:seen:/-100/7            a hash: the window of handled event ids
     {hitherto:my_bot:17}:payloads:/-100/7        a hash: the payloads of what waits, and the dead letters
+    {hitherto:my_bot:17}:results:/-100/7         a list: what recent operations answered
     {hitherto:my_bot:17}:due                     a sorted set: who must be looked at, and when
     {hitherto:my_bot:17}:all, :all:<realm>       sets: every conversation; every entry of another realm
     {hitherto:my_bot:17}:dead                    a set: the conversations with dead letters
@@ -77,6 +78,7 @@ class Layout:
                 due,
                 index_of(tag, realm),
                 dead,
+                f"{tag}:results:{member}".encode(),
             ),
             member,
             not realm,

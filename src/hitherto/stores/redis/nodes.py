@@ -54,9 +54,7 @@ class Node:
             await asyncio.gather(self._connecting, return_exceptions=True)
         self.drop()
 
-    def _send(
-        self, commands: list[bytes]
-    ) -> asyncio.Future[list[Any]] | Coroutine[Any, Any, list[Any]]:
+    def _send(self, commands: list[bytes]) -> asyncio.Future[list[Any]] | Coroutine[Any, Any, list[Any]]:
         link = self._link
         if link is not None and link.is_open:
             return link.execute(commands)

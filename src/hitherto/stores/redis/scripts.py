@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
@@ -12,6 +13,8 @@ NAMES: Final = (
     "accept", "settle", "take_over", "acquire", "renew", "release", "force_release", "dead", "forget",
     "expire", "remember", "load", "read", "swap", "filed", "due",
 )  # fmt: skip
+_PLACES: Final = re.compile(r"^local ([A-Z_, ]+) = ([0-9, ]+)$\n", re.MULTILINE)
+_INDEX: Final = re.compile(r"\[([A-Z][A-Z_]+)\]")
 
 
 class Script(NamedTuple):
@@ -24,12 +27,26 @@ class Script(NamedTuple):
 
 @cache
 def script(name: str) -> Script:
-    """A script by name, its file put behind the prelude."""
+    """A script by name: the common case before everything else, where there is one, then what is shared."""
     folder = files(__package__) / "lua"
-    text = (folder / f"{name}.lua").read_bytes()
-    if name not in _ALONE:
-        text = (folder / "prelude.lua").read_bytes() + b"\n" + text
-    return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+    parts = [name] if name in _ALONE else ["start", f"{name}.hot", "prelude", name]
+    found = [folder / f"{part}.lua" for part in parts]
+    text = "\n".join([part.read_text() for part in found if part.is_file()])
+    text = _numbered(text)
+    return Script(
+        name, text.encode(), hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest().encode()
+    )
+
+
+def _numbered(text: str) -> str:
+    """The text with the names of places as numbers.
+
+    As locals they would be captured by every function, and each capture makes the function slower to make.
+    """
+    places: dict[str, str] = {}
+    for names, numbers in _PLACES.findall(text):
+        places |= dict(zip(names.split(", "), numbers.split(", "), strict=True))
+    return _INDEX.sub(lambda match: f"[{places[match[1]]}]", _PLACES.sub("", text))
 
 
 def by_hash() -> dict[bytes, Script]:

@@ -16,8 +16,19 @@ OPTIONS: Final = (
     "client_name", "db", "password", "prefix", "sentinel_password", "sentinel_username", "shards", "ssl",
     "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile", "timeout", "username",
 )  # fmt: skip
-_OURS: Final = frozenset({"db", "prefix", "shards", "timeout", "ssl", "sentinel_username", "sentinel_password"})
-_TRUE: Final = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_OURS: Final = frozenset(
+    {"db", "prefix", "shards", "timeout", "ssl", "sentinel_username", "sentinel_password"}
+)
+_TRUE: Final = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 
 Maker = Callable[[], Any]
 

@@ -1,7 +1,7 @@
--- Take an event in. P[6]: owner, P[7]: event id or false, P[8]: the overlap policy; ARGV[2]: the payload.
--- A policy is {kind, limit, on_full, expires or false, window, gather}; by flow: {'by_flow', default, {flow = policy}}.
+-- Take an event in. A policy (packed) is {kind, limit, on_full, expires or false, window, gather}; by flow it is
+-- {'by_flow', default, {flow = policy}}.
 
-local owner, id, overlap = P[6], P[7], P[8]
+local owner, id, overlap = P[6], P[7], cmsgpack.unpack(ARGV[3])
 local dropped = {}
 
 local function answer(status)
@@ -17,7 +17,7 @@ local function append(not_before, ends, gather)
   local seq, inbox = c[NEXT], c[INBOX]
   inbox[#inbox + 1] = {seq, id, now, 0, false, not_before, ends, false, gather, false}
   c[NEXT] = seq + 1
-  keep_payload(seq, ARGV[2])
+  keep_payload(seq, ARGV[4])
   return seq
 end
 

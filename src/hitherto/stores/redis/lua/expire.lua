@@ -11,9 +11,9 @@ end
 if c[SEEN_COUNT] > 0 and c[SEEN_FROM] <= now - terms[SEEN_AGE] then
   marks, changed = {}, true
 end
-if c[OPS_COUNT] > 0 and c[OPS_FROM] <= now - terms[OPS_AGE] then
-  forget_old_ops()
-  changed = true
+if c[OPS_LAST] > 0 and c[OPS_LAST] <= now - terms[OPS_AGE] then
+  redis.call('DEL', KEYS[8])
+  c[OPS_LAST], c[OPS_KEPT], changed = 0, 0, true
 end
 if c[OWNER] and c[DEADLINE] <= now and #c[INBOX] == 0 then
   c[EPOCH], c[OWNER], c[DEADLINE], changed = c[EPOCH] + 1, false, 0, true

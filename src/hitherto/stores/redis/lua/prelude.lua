@@ -1,51 +1,21 @@
--- What every operation on one conversation shares: it is put before each of the other files.
+-- What every operation on one conversation shares.
 --
--- KEYS: 1 the conversation, 2 its data, 3 its window of seen ids, 4 its payloads and dead letters,
---       5 the shard's conversations by wake_at, 6 the shard's conversations, 7 those with dead letters.
--- ARGV[1]: {now or false, operation id or false, terms, name in the indexes, whether it is indexed, ...}
---
--- The conversation is one packed array. Functions change it in memory only and note what else is to be
--- written; save() writes everything. Nothing is written before that, so a refusal leaves no trace.
--- Statuses and rules are those of hitherto/protocol.py, function by function.
+-- Functions change the conversation in memory only and note what else is to be written; save() writes
+-- everything. Nothing is written before that, so a refusal leaves no trace. Statuses and rules are those of
+-- hitherto/protocol.py, function by function.
 
-local VERSION, EPOCH, OWNER, DEADLINE, NEXT = 1, 2, 3, 4, 5
-local FLOW, STATE, RECORD, EXPIRES, SIZE, TOUCHED = 6, 7, 8, 9, 10, 11
-local INBOX, DEAD, SLOT_SEQ, SLOT, DUE = 12, 13, 14, 15, 16
-local OPS, OPS_COUNT, OPS_FROM = 17, 18, 19
-local SEEN_FIRST, SEEN_NEXT, SEEN_COUNT, SEEN_FROM, SEEN_LAST = 20, 21, 22, 23, 24
-
-local SEQ, ID, ACCEPTED, ATTEMPTS, CLAIMED, NOT_BEFORE, ENDS, LONE, GATHER, BLOCKS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-
-local LEASE, MAX_ATTEMPTS, SEEN_LIMIT, SEEN_AGE, OPS_LIMIT = 1, 2, 3, 4, 5
-local OPS_AGE, DEAD_LIMIT, RECORD_TTL, TOMBSTONE, IN_ORDER, MAX_BYTES = 6, 7, 8, 9, 10, 11
-
-local SLOT_BYTES = 4096
-
-local P = cmsgpack.unpack(ARGV[1])
-local now, op, terms, member, indexed = P[1], P[2], P[3], P[4], P[5]
-local by_server = not now
-if by_server then
-  local time = redis.call('TIME')
-  now = time[1] + time[2] / 1000000
-end
-
-local raw = redis.call('GET', KEYS[1])
-local c, had_dead
-local data_changed, reset_data, set_from, set_to, removed, could_expire
+local terms = cmsgpack.unpack(ARGV[2])
+local had_dead, could_expire = #c[DEAD] > 0, c[EXPIRES]
+local data_changed, reset_data, set_from, set_to, removed
 local put, cut, marks, unmarked
 local wake
 
+-- as it was stored, with nothing to be written
 local function again()
-  if raw then
-    c = cmsgpack.unpack(raw)
-  else
-    c = {0, 0, false, 0, 1, false, false, false, false, 0, 0, {}, {}, 0, '', false, '', 0, 0, 1, 1, 0, 0, 0}
-  end
-  had_dead, could_expire = #c[DEAD] > 0, c[EXPIRES]
+  c = cmsgpack.unpack(raw)
   data_changed, reset_data, set_from, set_to, removed = nil, nil, nil, nil, nil
   put, cut, marks, unmarked = nil, nil, nil, nil
 end
-again()
 
 -- questions
 
@@ -91,7 +61,7 @@ end
 -- what is to be written
 
 local function keep_payload(seq, payload)
-  if c[SLOT_SEQ] == 0 and #payload <= SLOT_BYTES then
+  if c[SLOT_SEQ] == 0 and #payload <= 4096 then
     c[SLOT_SEQ], c[SLOT] = seq, payload
   else
     put = put or {}
@@ -162,13 +132,13 @@ local function evict()
       c[SEEN_FROM] = after and tonumber(string.match(after, '^%S+')) or 0
     end
   end
-  c[SEEN_FIRST], c[SEEN_NEXT], c[SEEN_COUNT] = 1, 1, 0
+  c[SEEN_FIRST], c[SEEN_NEXT], c[SEEN_COUNT], c[SEEN_KEPT] = 1, 1, 0, 0
 end
 
 local function write_marks()
   if c[SEEN_COUNT] > 0 and c[SEEN_LAST] <= now - terms[SEEN_AGE] then
     redis.call('DEL', KEYS[3])
-    c[SEEN_FIRST], c[SEEN_NEXT], c[SEEN_COUNT] = 1, 1, 0
+    c[SEEN_FIRST], c[SEEN_NEXT], c[SEEN_COUNT], c[SEEN_KEPT] = 1, 1, 0, 0
   end
   local words, time = {}, string.format('%.17g', now)
   for _, id in ipairs(marks) do
@@ -188,7 +158,10 @@ local function write_marks()
       c[SEEN_COUNT] = c[SEEN_COUNT] + added - (stop - start + 1) / 4
     end
     if now > c[SEEN_LAST] then c[SEEN_LAST] = now end
-    if by_server then redis.call('PEXPIRE', KEYS[3], math.ceil(terms[SEEN_AGE] * 1000)) end
+    if by_server and c[SEEN_KEPT] < now + terms[SEEN_AGE] then
+      c[SEEN_KEPT] = now + 2 * terms[SEEN_AGE]
+      redis.call('PEXPIRE', KEYS[3], math.ceil(2 * terms[SEEN_AGE] * 1000))
+    end
   end
   if c[SEEN_COUNT] > terms[SEEN_LIMIT] or c[SEEN_FROM] <= now - terms[SEEN_AGE] then evict() end
 end
@@ -200,13 +173,13 @@ local function lifetime()
   if c[RECORD] and not c[EXPIRES] then return nil end
   local seconds = terms[OPS_AGE]
   if c[EPOCH] > 0 and terms[TOMBSTONE] > seconds then seconds = terms[TOMBSTONE] end
-  if c[SEEN_COUNT] > 0 and terms[SEEN_AGE] > seconds then seconds = terms[SEEN_AGE] end
+  if c[SEEN_COUNT] > 0 and c[SEEN_KEPT] - now > seconds then seconds = c[SEEN_KEPT] - now end
   if c[RECORD] then seconds = seconds + math.max(c[EXPIRES] - now, 0) end
   return math.ceil(seconds * 1000) + 1000
 end
 
 local function is_bare()
-  return not c[RECORD] and not c[OWNER] and #c[INBOX] == 0 and c[SEEN_COUNT] == 0 and c[OPS] == '' and #c[DEAD] == 0
+  return not c[RECORD] and not c[OWNER] and #c[INBOX] == 0 and c[SEEN_COUNT] == 0 and c[OPS_LAST] == 0 and #c[DEAD] == 0
 end
 
 local function write_conversation()
@@ -269,31 +242,34 @@ local function reply(status, seq, grant, dropped, own)
   return answer
 end
 
-local function forget_old_ops()
-  local at = 1
-  while at and (c[OPS_COUNT] >= terms[OPS_LIMIT] or (c[OPS_COUNT] > 0 and c[OPS_FROM] <= now - terms[OPS_AGE])) do
-    at = string.find(c[OPS], '\n', at + 1, true)
-    c[OPS_COUNT] = c[OPS_COUNT] - 1
-    c[OPS_FROM] = at and tonumber(string.match(c[OPS], '^[^\t]*\t(%S+)', at)) or 0
-  end
-  if not at then
-    c[OPS], c[OPS_COUNT] = '', 0
-  elseif at > 1 then
-    c[OPS] = string.sub(c[OPS], at)
-  end
-end
-
+-- results: 'op<tab>time status epoch seq seqs', the newest last; a few more than the limit lie there
 local function remember_op(status, seq, grant)
-  forget_old_ops()
   local seqs, epoch = '', 0
   if grant then
     local numbers = {}
     for place, e in ipairs(grant.entries) do numbers[place] = e[SEQ] end
     seqs, epoch = table.concat(numbers, ','), grant.lone and -1 or grant.epoch
   end
-  if c[OPS_COUNT] == 0 then c[OPS_FROM] = now end
-  c[OPS] = c[OPS] .. string.format('\n%s\t%.17g %s %d %d %s', op, now, status, epoch, seq or -1, seqs)
-  c[OPS_COUNT] = c[OPS_COUNT] + 1
+  local line = string.format('%s\t%.17g %s %d %d %s', op, now, status, epoch, seq or -1, seqs)
+  local length = redis.call('RPUSH', KEYS[8], line)
+  if length > 2 * terms[OPS_LIMIT] then redis.call('LTRIM', KEYS[8], -terms[OPS_LIMIT], -1) end
+  c[OPS_LAST] = now
+  if by_server and c[OPS_KEPT] < now + terms[OPS_AGE] then
+    c[OPS_KEPT] = now + 2 * terms[OPS_AGE]
+    redis.call('PEXPIRE', KEYS[8], math.ceil(2000 * terms[OPS_AGE]))
+  end
+end
+
+-- the result of an operation, as noted, or nil
+local function noted(id)
+  local start, horizon = id .. '\t', c[OPS_LAST] - terms[OPS_AGE]
+  for _, line in ipairs(redis.call('LRANGE', KEYS[8], -terms[OPS_LIMIT], -1)) do
+    if string.sub(line, 1, #start) == start then
+      local at, rest = string.match(line, '(%S+) (.*)$', #start + 1)
+      return tonumber(at) > horizon and rest or nil
+    end
+  end
+  return nil
 end
 
 local function done(status, seq, grant, dropped, own)
@@ -325,10 +301,9 @@ end
 
 -- what this operation answered the first time, if it is a repeat
 local function replayed()
-  if not op then return nil end
-  local _, stop = string.find(c[OPS], '\n' .. op .. '\t', 1, true)
-  if not stop then return nil end
-  local status, epoch, seq, seqs = string.match(c[OPS], '^%S+ (%S+) (%S+) (%S+) ([%d,]*)', stop + 1)
+  local result = op and P[5] and noted(op)
+  if not result then return nil end
+  local status, epoch, seq, seqs = string.match(result, '^(%S+) (%S+) (%S+) ([%d,]*)')
   epoch = tonumber(epoch)
   return reply(status, tonumber(seq), epoch ~= 0 and regranted(epoch, seqs) or nil)
 end

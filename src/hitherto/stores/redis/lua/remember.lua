@@ -1,5 +1,5 @@
 -- Write the record: what the FSM storage contract does. P[6]: 'state', 'data', 'update' or 'clear';
--- P[7]: flow, P[8]: state, P[9]: version; P[10]: bytes of what is set; ARGV[2..]: what is set, key and value.
+-- P[7]: flow, P[8]: state, P[9]: version; P[10]: bytes of what is set; ARGV[4..]: what is set, key and value.
 
 local how = P[6]
 
@@ -8,7 +8,7 @@ local function answer()
   return {cmsgpack.pack({now, c[RECORD], c[FLOW], c[STATE], c[EXPIRES]}), redis.call('HGETALL', KEYS[2])}
 end
 
-if op and string.find(c[OPS], '\n' .. op .. '\t', 1, true) then return answer() end
+if op and P[5] and noted(op) then return answer() end
 if how == 'clear' then
   if not c[RECORD] then return answer() end
   drop_record()
@@ -24,7 +24,7 @@ else
     c[RECORD] = 1
   end
   data_changed = true
-  if #ARGV > 1 then set_from, set_to = 2, #ARGV end
+  if #ARGV > 3 then set_from, set_to = 4, #ARGV end
   local refusal = check_size(P[10])
   if refusal then return refusal end
 end

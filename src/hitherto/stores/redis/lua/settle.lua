@@ -1,22 +1,21 @@
--- End a turn. P[6]: the claim, P[7]: verdict, P[8]: delay, P[9]: error, P[10]: keep, P[11]: the patch or false,
--- {cleared, moved, flow, state, version, removed keys, bytes of what is set}; ARGV[2..]: what is set, key and value.
+-- End a turn. The claim (packed) is {epoch, seqs, lone, attempt}.
 
-local claim, verdict, delay, reason, keep, patch = P[6], P[7], P[8], P[9], P[10], P[11]
+local claim, verdict, delay, reason, keep = cmsgpack.unpack(ARGV[3]), P[7], P[8], P[9], P[10]
 local dropped = {}
 
 local function apply()
-  local cleared, moved = patch[1], patch[2]
+  local cleared, moved = P[17], P[12]
   if cleared or not is_live() then
     drop_record()
-    if cleared and not moved and #ARGV == 1 then return nil end
+    if cleared and not moved and #ARGV == 3 then return nil end
     c[RECORD] = 1
   end
   data_changed = true
-  if #ARGV > 1 then set_from, set_to = 2, #ARGV end
-  if #patch[6] > 0 then removed = patch[6] end
-  local refusal = check_size(patch[7])
+  if #ARGV > 3 then set_from, set_to = 4, #ARGV end
+  if P[18] then removed = P[18] end
+  local refusal = check_size(P[16])
   if refusal then return refusal end
-  if moved then c[FLOW], c[STATE], c[RECORD] = patch[3], patch[4], patch[5] end
+  if moved then c[FLOW], c[STATE], c[RECORD] = P[13], P[14], P[15] end
   if terms[RECORD_TTL] then c[EXPIRES] = now + terms[RECORD_TTL] end
   return nil
 end
@@ -53,7 +52,7 @@ local repeated = replayed()
 if repeated then return repeated end
 local mine = held(claim)
 if not mine then return reply('fenced', -1) end
-if patch then
+if P[11] then
   local refusal = apply()
   if refusal then return refusal end
 end
