@@ -392,7 +392,8 @@ class PrimitivesContract(Contract):
         async for address in store.scan(BOT, "all"):
             found.append(address.key)
             if len(found) <= 20:
-                await store.set_data(BOT, (1000 + len(found),), {"a": 1})
+                for number in (1000 + len(found), -len(found)):
+                    await store.set_data(BOT, (number,), {"a": 1})
                 await store.update_data(BOT, (39,), {"b": len(found)})
         assert [found.count((number,)) for number in range(40)] == [1] * 40
 

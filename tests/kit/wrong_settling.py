@@ -1,0 +1,826 @@
+"""Wrong stores that end turns, keep leases or repeat operations mistakenly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from msgspec.structs import replace
+
+from hitherto import codec, protocol
+from hitherto.addresses import encode
+from hitherto.errors import DataError
+from hitherto.overlap import Concurrent
+from hitherto.protocol import EMPTY, Answer, Claim, Dead, Grant, Lease
+from hitherto.records import BLANK, NO_PATCH, Patch
+from kit.wrong import Bent, Shared, answering, asked, makes, sees, wrong
+from kit.wrong_accepting import changed, entries, is_waiting
+
+
+def repatched(given, **to):
+    """What is asked, with another patch."""
+    return {**given, "patch": replace(given["patch"], **to)}
+
+
+# --------------------------------------------------------------------------------------------- the patch
+
+
+@asked()
+def commits_replace(doing, given, document):
+    simple = doing == "settle" and given["patch"] and not given["patch"].moved
+    return repatched(given, cleared=True) if simple else given
+
+
+@asked()
+def removes_nothing(doing, given, document):
+    return repatched(given, removed=()) if doing == "settle" else given
+
+
+@asked()
+def moves_without_version(doing, given, document):
+    return repatched(given, version=1) if doing == "settle" else given
+
+
+@asked()
+def moves_always(doing, given, document):
+    return repatched(given, moved=True) if doing == "settle" and given["patch"].set else given
+
+
+@makes()
+def clearing_leaves_a_blank(doing, before, after, answer, now):
+    gone = doing == "settle" and before.record is not None and after.record is None
+    return (replace(after, record=BLANK) if gone else after), answer
+
+
+@asked()
+def starting_does_not_clear(doing, given, document):
+    return repatched(given, cleared=False) if doing == "settle" and given["patch"].moved else given
+
+
+@makes()
+def commits_write_a_record(doing, before, after, answer, now):
+    bare = doing == "settle" and after is not before and after.record is None
+    return (replace(after, record=BLANK) if bare else after), answer
+
+
+@wrong()
+class CommitsTheWholeRecord(Bent):
+    """Writes the record that the turn began with, and the patch on top: others' updates are lost."""
+
+    def __init__(self, *, clock):
+        super().__init__(clock=clock)
+        self.begun = {}
+
+    def makes(self, doing, before, after, answer, now):
+        if doing == "accept" and answer.grant is not None:
+            self.begun[answer.grant.epoch] = answer.grant.record
+        return after, answer
+
+    def sees(self, doing, document, now):
+        if doing != "settle" or document.epoch not in self.begun or document.record is None:
+            return document
+        return replace(document, record=self.begun[document.epoch])
+
+
+@wrong()
+class BringsBackTheCleared(CommitsTheWholeRecord):
+    def sees(self, doing, document, now):
+        if doing != "settle" or document.record is not None:
+            return document
+        return replace(document, record=self.begun.get(document.epoch))
+
+
+@asked()
+def patches_in_doubles(doing, given, document):
+    if doing != "settle":
+        return given
+    fields = given["patch"].set.items()
+    return repatched(
+        given, set={name: json.dumps(json.loads(v, parse_int=float)).encode() for name, v in fields}
+    )
+
+
+@wrong()
+class TooLargeIsCommitted(Bent):
+    async def settle(self, address, claim, op, terms, *, patch=NO_PATCH, **how):
+        try:
+            return await super().settle(address, claim, op, terms, patch=patch, **how)
+        except DataError:
+            return await super().settle(address, claim, op, terms, **how)
+
+
+@wrong()
+class ReadsWhatExpired(Shared):
+    async def read(self, address):
+        return (await self.load(address)).record
+
+
+@sees()
+def writes_on_what_expired(doing, document, now):
+    if doing not in ("write", "settle") or document.record is None:
+        return document
+    return replace(document, record=replace(document.record, expires_at=None))
+
+
+# ------------------------------------------------------------------------------------------------ fencing
+
+
+@makes()
+def commits_leave_the_lease(doing, before, after, answer, now):
+    if doing != "settle" or after is before or after.lease is not None or before.lease is None:
+        return after, answer
+    return replace(after, lease=replace(before.lease, deadline=now)), answer
+
+
+@makes()
+def fenced_but_acknowledged(doing, before, after, answer, now):
+    if doing != "settle" or answer.status != "fenced" or not before.inbox:
+        return after, answer
+    return changed(before, seen={**before.seen, before.inbox[0].event_id or "": now}), answer
+
+
+@makes()
+def fenced_but_applied(doing, before, after, answer, now):
+    if doing != "settle" or answer.status != "fenced":
+        return after, answer
+    return changed(before, record=BLANK), answer
+
+
+@wrong()
+class ValidByTheClock(Bent):
+    """Whoever once held a lease commits until its deadline."""
+
+    def __init__(self, *, clock):
+        super().__init__(clock=clock)
+        self.until = {}
+
+    def makes(self, doing, before, after, answer, now):
+        grant = getattr(answer, "grant", None)
+        if grant is not None:
+            self.until[grant.epoch] = grant.deadline
+        return after, answer
+
+    def asked(self, doing, given, document):
+        alive = doing == "settle" and self.until.get(given["claim"].epoch, 0) > self.clock()
+        if not alive or given["claim"].lone or not any(entry.claimed for entry in document.inbox):
+            return given
+        return {**given, "claim": replace(given["claim"], epoch=document.epoch)}
+
+
+@sees()
+def late_is_fenced(doing, document, now):
+    late = document.lease is not None and document.lease.deadline <= now
+    return replace(document, lease=None) if doing == "settle" and late else document
+
+
+@sees()
+def late_lone_turns_are_fenced(doing, document, now):
+    if doing != "settle":
+        return document
+    return entries(document, lambda e: replace(e, attempts=9) if (e.lone_until or now + 1) <= now else e)
+
+
+@wrong()
+class CommittedForGood(Bent):
+    """A claim that was committed once is committed again."""
+
+    def __init__(self, *, clock):
+        super().__init__(clock=clock)
+        self.good = set()
+
+    async def settle(self, address, claim, op, terms, **how):
+        answer = await super().settle(address, claim, op, terms, **how)
+        if answer.status == "committed" and answer.grant is None:
+            self.good.add((address, claim))
+        return replace(answer, status="committed") if (address, claim) in self.good else answer
+
+
+@asked()
+def claims_by_epoch_only(doing, given, document):
+    if doing not in ("settle", "release") or given["claim"].lone:
+        return given
+    claimed = tuple([entry.seq for entry in document.inbox if entry.claimed])
+    same = given["claim"].epoch == document.epoch and document.lease is not None
+    return {**given, "claim": replace(given["claim"], seqs=claimed)} if same else given
+
+
+@asked()
+def later_epochs_are_good(doing, given, document):
+    later = doing == "settle" and given["claim"].epoch > document.epoch and not given["claim"].lone
+    return {**given, "claim": replace(given["claim"], epoch=document.epoch)} if later else given
+
+
+@makes()
+def refusing_leaves_a_document(doing, before, after, answer, now):
+    nothing = before is EMPTY and after is before and getattr(answer, "status", "") == "fenced"
+    return (changed(before, epoch=1, touched=now) if nothing else after), answer
+
+
+@makes()
+def looking_leaves_a_document(doing, before, after, answer, now):
+    nothing = before is EMPTY and after is before and doing == "take_over"
+    return (changed(before, epoch=1, touched=now) if nothing else after), answer
+
+
+# ----------------------------------------------------------------------------------------------- hand-off
+
+
+@asked()
+def hands_nothing_on(doing, given, document):
+    return {**given, "keep": False} if doing == "settle" else given
+
+
+@asked()
+def always_hands_on(doing, given, document):
+    return {**given, "keep": True} if doing == "settle" else given
+
+
+@makes()
+def frees_what_it_hands_on(doing, before, after, answer, now):
+    handed = doing == "settle" and answer.grant is not None
+    return (replace(after, lease=replace(after.lease, deadline=now)) if handed else after), answer
+
+
+@makes()
+def hands_on_under_a_new_epoch(doing, before, after, answer, now):
+    if doing != "settle" or answer.grant is None:
+        return after, answer
+    grant = replace(answer.grant, epoch=after.epoch + 1)
+    return replace(after, epoch=after.epoch + 1), replace(answer, grant=grant)
+
+
+@makes()
+def hands_on_the_old_lease(doing, before, after, answer, now):
+    if doing != "settle" or answer.grant is None:
+        return after, answer
+    return replace(after, lease=before.lease), answer
+
+
+@makes()
+def hands_on_the_old_record(doing, before, after, answer, now):
+    if doing != "settle" or answer.grant is None:
+        return after, answer
+    return after, replace(answer, grant=replace(answer.grant, record=before.record))
+
+
+@sees()
+def hands_on_the_newest(doing, document, now):
+    if doing != "settle":
+        return document
+    waiting = [entry for entry in document.inbox if is_waiting(entry)]
+    rest = [entry for entry in document.inbox if not is_waiting(entry)]
+    return replace(document, inbox=(*rest, *reversed(waiting)))
+
+
+@answering()
+def counts_what_runs(doing, answer, now):
+    return replace(answer, depth=answer.depth + 1) if answer.grant is not None else answer
+
+
+@wrong()
+class LooksThenReleases(Shared):
+    """Looks whether something waits, is interrupted, and releases the lease."""
+
+    async def settle(self, address, claim, op, terms, **how):
+        waits = protocol.depth(await self.load(address)) > 0
+        await asyncio.sleep(0)
+        answer = await super().settle(address, claim, op, terms, **{**how, "keep": waits})
+        return answer if waits else replace(answer, grant=None)
+
+    async def accept(self, address, event, overlap, owner, op, terms):
+        answer = await super().accept(address, event, overlap, owner, op, terms)
+        await asyncio.sleep(0)
+        return answer
+
+
+# ------------------------------------------------------------------------------------------------ failure
+
+
+@makes()
+def retries_are_seen(doing, before, after, answer, now):
+    back = [e.event_id for e in after.inbox if is_waiting(e) and e.attempts and e.event_id is not None]
+    if doing != "settle" or not back:
+        return after, answer
+    return replace(after, seen={**after.seen, **dict.fromkeys(back, now)}), answer
+
+
+@asked()
+def retries_come_at_once(doing, given, document):
+    return {**given, "delay": 0.0} if doing == "settle" else given
+
+
+@answering()
+def nobody_is_woken(doing, answer, now):
+    return replace(answer, wake_at=None)
+
+
+@makes()
+def retries_go_to_the_end(doing, before, after, answer, now):
+    if doing != "settle" or answer.status != "committed" or answer.grant is None:
+        return after, answer
+    again = {e.seq for e in before.inbox if e.claimed} & {e.seq for e in answer.grant.entries}
+    waiting = next((e for e in after.inbox if is_waiting(e)), None)
+    if not again or waiting is None:
+        return after, answer
+    seqs = {*again, waiting.seq}
+    turned = entries(after, lambda e: replace(e, claimed=not e.claimed) if e.seq in seqs else e)
+    return turned, replace(answer, grant=replace(answer.grant, entries=(replace(waiting, claimed=True),)))
+
+
+@asked()
+def retries_hold_up_the_line(doing, given, document):
+    return {**given, "terms": replace(given["terms"], retry_in_order=True)} if "terms" in given else given
+
+
+@asked()
+def retries_never_hold_up(doing, given, document):
+    return {**given, "terms": replace(given["terms"], retry_in_order=False)} if "terms" in given else given
+
+
+@sees()
+def retries_come_last(doing, document, now):
+    if doing != "settle":
+        return document
+    fresh = [entry for entry in document.inbox if not (is_waiting(entry) and entry.attempts)]
+    tried = [entry for entry in document.inbox if is_waiting(entry) and entry.attempts]
+    return replace(document, inbox=(*fresh, *tried))
+
+
+@makes()
+def retries_expire(doing, before, after, answer, now):
+    old = {entry.seq: entry.expires_at for entry in before.inbox if entry.claimed}
+    if doing != "settle" or after is before:
+        return after, answer
+    return entries(after, lambda e: replace(e, expires_at=old[e.seq]) if e.seq in old else e), answer
+
+
+@asked()
+def failures_clear_the_record(doing, given, document):
+    return repatched(given, cleared=True) if doing == "settle" and given["verdict"] != "done" else given
+
+
+@makes()
+def a_folded_turn_retries_its_first(doing, before, after, answer, now):
+    mine = [entry.seq for entry in before.inbox if entry.claimed]
+    if doing != "settle" or answer.status != "committed" or len(mine) < 2:
+        return after, answer
+    return entries(after, lambda e: None if e.seq in mine[1:] else e), answer
+
+
+@makes()
+def everything_leaves_a_letter(doing, before, after, answer, now):
+    if doing != "settle" or after is before or after.dead:
+        return after, answer
+    letters = [Dead(e.seq, e.event_id, b"", now, 1, "", now) for e in before.inbox if e.claimed]
+    return replace(after, dead=tuple(letters)), answer
+
+
+@makes()
+def attempts_are_not_counted(doing, before, after, answer, now):
+    first = entries(after, lambda e: replace(e, attempts=min(e.attempts, 1)))
+    grant = getattr(answer, "grant", None)
+    if after is before or grant is None:
+        return after, answer
+    handed = tuple([replace(entry, attempts=1) for entry in grant.entries])
+    return first, replace(answer, grant=replace(grant, entries=handed))
+
+
+# ------------------------------------------------------------------------------------------- dead letters
+
+
+@makes()
+def letters_without_a_text(doing, before, after, answer, now):
+    if doing != "settle" or not after.dead:
+        return after, answer
+    return replace(after, dead=tuple([replace(one, error=one.error[:10]) for one in after.dead])), answer
+
+
+@makes()
+def the_dead_are_forgotten(doing, before, after, answer, now):
+    gone = {letter.event_id for letter in after.dead}
+    if doing != "settle" or not gone:
+        return after, answer
+    return replace(after, seen={name: at for name, at in after.seen.items() if name not in gone}), answer
+
+
+@asked()
+def any_number_of_letters(doing, given, document):
+    return {**given, "terms": replace(given["terms"], dead_limit=10**6)} if "terms" in given else given
+
+
+@makes()
+def letters_keep_their_attempts(doing, before, after, answer, now):
+    if doing != "retry_dead" or after is before:
+        return after, answer
+    return entries(
+        after, lambda e: replace(e, attempts=e.attempts or 1) if e.seq == answer.seq else e
+    ), answer
+
+
+@makes()
+def letters_wait_for_a_while(doing, before, after, answer, now):
+    if doing != "retry_dead" or after is before:
+        return after, answer
+    late = entries(after, lambda e: replace(e, not_before=now + 60) if e.seq == answer.seq else e)
+    return late, replace(answer, wake_at=protocol.wake_at(late))
+
+
+@makes()
+def dropping_drops_all(doing, before, after, answer, now):
+    return (replace(after, dead=()) if doing == "drop_dead" else after), answer
+
+
+@makes()
+def dropping_unmarks(doing, before, after, answer, now):
+    return (replace(after, seen={}) if doing == "drop_dead" and after is not before else after), answer
+
+
+@asked()
+def any_letter_will_do(doing, given, document):
+    if doing not in ("retry_dead", "drop_dead") or not document.dead:
+        return given
+    known = {letter.seq for letter in document.dead}
+    return given if given["seq"] in known else {**given, "seq": document.dead[0].seq}
+
+
+# --------------------------------------------------------------------------------------- renew, release
+
+
+@makes()
+def renewing_does_nothing(doing, before, after, answer, now):
+    return (before if doing == "renew" else after), answer
+
+
+@makes()
+def renewing_adds_up(doing, before, after, answer, now):
+    if doing != "renew" or after is before or before.lease is None:
+        return after, answer
+    return replace(after, lease=replace(after.lease, deadline=before.lease.deadline + 30)), answer
+
+
+@makes()
+def renewing_takes_the_name(doing, before, after, answer, now):
+    if doing != "renew" or after.lease is None:
+        return after, answer
+    return replace(after, lease=replace(after.lease, owner="whoever")), answer
+
+
+@wrong()
+class RenewsAllOrNone(Shared):
+    async def renew(self, claims, terms):
+        answers = await super().renew(claims, terms)
+        return [all(answers)] * len(answers)
+
+
+@sees()
+def late_renewals_fail(doing, document, now):
+    late = document.lease is not None and document.lease.deadline <= now
+    return replace(document, lease=None) if doing == "renew" and late else document
+
+
+@makes()
+def renewing_always_works(doing, before, after, answer, now):
+    return after, True if doing == "renew" else answer
+
+
+@wrong()
+class RenewsLeasesOnly(Shared):
+    async def renew(self, claims, terms):
+        leases = [(address, claim) for address, claim in claims if not claim.lone]
+        await super().renew(leases, terms)
+        return [True] * len(claims)
+
+
+@makes()
+def giving_back_counts(doing, before, after, answer, now):
+    mine = {entry.seq for entry in before.inbox if entry.claimed}
+    if doing != "release" or after is before:
+        return after, answer
+    return entries(after, lambda e: replace(e, attempts=1) if e.seq in mine else e), answer
+
+
+@makes()
+def giving_back_keeps_the_right(doing, before, after, answer, now):
+    """What was given back is claimed until somebody else comes."""
+    if doing != "release" or after is before or before.lease is None:
+        return after, answer
+    return replace(before, version=after.version, lease=replace(before.lease, deadline=now)), answer
+
+
+@makes()
+def anybody_may_release(doing, before, after, answer, now):
+    if doing != "release" or answer.status != "fenced":
+        return after, answer
+    return changed(before, lease=None), answer
+
+
+@makes()
+def lone_turns_release_the_lease(doing, before, after, answer, now):
+    if doing != "release" or answer.status != "released":
+        return after, answer
+    return entries(replace(after, lease=None), lambda e: replace(e, claimed=False)), answer
+
+
+@makes()
+def freeing_leaves_the_epoch(doing, before, after, answer, now):
+    return (replace(after, epoch=before.epoch) if doing == "force_release" else after), answer
+
+
+@makes()
+def freeing_only_ends_the_lease(doing, before, after, answer, now):
+    if doing != "force_release" or before.lease is None:
+        return after, answer
+    return replace(before, version=after.version, lease=replace(before.lease, deadline=now)), answer
+
+
+@wrong()
+class FreesWhatIsFree(Bent):
+    def makes(self, doing, before, after, answer, now):
+        free = doing == "force_release" and after is before and before is not EMPTY
+        return (changed(before, epoch=before.epoch + 1), answer) if free else (after, answer)
+
+
+@makes()
+def freeing_spares_lone_turns(doing, before, after, answer, now):
+    lone = {entry.seq: entry for entry in before.inbox if entry.lone_until is not None}
+    if doing != "force_release" or not lone:
+        return after, answer
+    return entries(after, lambda e: lone.get(e.seq, e)), answer
+
+
+# ------------------------------------------------------------------------------------------ take the lease
+
+
+@makes()
+def eventless_turns_hide_the_record(doing, before, after, answer, now):
+    if doing != "acquire" or answer.grant is None:
+        return after, answer
+    return after, replace(answer, grant=replace(answer.grant, record=None))
+
+
+@sees()
+def anybody_takes_the_lease(doing, document, now):
+    return replace(document, lease=None) if doing == "acquire" else document
+
+
+@makes()
+def eventless_turns_drop_the_rest(doing, before, after, answer, now):
+    return (replace(after, inbox=()) if doing == "acquire" and answer.grant else after), answer
+
+
+@makes()
+def taking_over_leaves_the_epoch(doing, before, after, answer, now):
+    if doing != "take_over" or answer.grant is None:
+        return after, answer
+    return replace(after, epoch=before.epoch), replace(
+        answer, grant=replace(answer.grant, epoch=before.epoch)
+    )
+
+
+@sees()
+def takes_over_the_living(doing, document, now):
+    return replace(document, lease=None) if doing == "take_over" else document
+
+
+@makes()
+def takes_over_nothing(doing, before, after, answer, now):
+    idle = doing == "take_over" and answer.status == "nothing" and before.inbox and before.lease is None
+    if not idle:
+        return after, answer
+    lease = Lease("bob", now + 30)
+    taken = changed(before, epoch=before.epoch + 1, lease=lease)
+    return taken, replace(
+        answer, status="granted", grant=Grant(taken.epoch, (), taken.record, lease.deadline)
+    )
+
+
+@makes()
+def dead_leases_stay(doing, before, after, answer, now):
+    idle = doing == "take_over" and answer.status == "nothing" and not answer.dropped
+    return (before if idle else after), answer
+
+
+# ---------------------------------------------------------------------------------------------- lone turns
+
+
+@asked()
+def lone_turns_change_nothing(doing, given, document):
+    return {**given, "patch": Patch()} if doing == "settle" and given["claim"].lone else given
+
+
+@wrong()
+class LoneCommitsEndTheLease(Bent):
+    async def settle(self, address, claim, op, terms, **how):
+        answer = await super().settle(address, claim, op, terms, **how)
+        document = await self.load(address)
+        if claim.lone and document.lease is not None:
+            freed = entries(changed(document, lease=None), lambda e: replace(e, claimed=False))
+            self._put(encode(address), freed)
+        return answer
+
+
+@asked()
+def any_lone_turn_will_do(doing, given, document):
+    lone = [entry.seq for entry in document.inbox if entry.lone_until is not None]
+    if doing != "settle" or not given["claim"].lone or given["claim"].seqs[0] in lone or not lone:
+        return given
+    return {**given, "claim": replace(given["claim"], seqs=(lone[0],))}
+
+
+@makes()
+def lone_turns_are_not_counted(doing, before, after, answer, now):
+    lone = {entry.seq for entry in before.inbox if entry.lone_until is not None}
+    grant = getattr(answer, "grant", None)
+    if doing != "take_over" or grant is None or not lone:
+        return after, answer
+    handed = tuple([replace(entry, attempts=1) for entry in grant.entries])
+    return after, replace(answer, grant=replace(grant, entries=handed))
+
+
+@makes()
+def lone_retries_stay_lone(doing, before, after, answer, now):
+    lone = {entry.seq: entry for entry in before.inbox if entry.lone_until is not None}
+    if doing != "settle" or after is before:
+        return after, answer
+    return entries(after, lambda e: lone.get(e.seq, e)), answer
+
+
+# --------------------------------------------------------------------------------------------- housekeeping
+
+
+@wrong()
+class NeverTidies(Shared):
+    async def expire(self, bot, limit, terms):
+        return 0
+
+
+@makes()
+def tidies_too_much(doing, before, after, answer, now):
+    return (changed(before, inbox=(), dead=(), lease=None) if doing == "expire" else after), answer
+
+
+@makes()
+def tidying_hides_leases(doing, before, after, answer, now):
+    """The lease is gone for everybody who looks, and its holder may still commit."""
+    if doing != "expire" or before.lease is None or after.lease is not None:
+        return after, answer
+    return replace(after, epoch=before.epoch, lease=before.lease), answer
+
+
+@wrong()
+class BuriesItsEpochs(Bent):
+    async def expire(self, bot, limit, terms):
+        changed_ = await super().expire(bot, limit, terms)
+        for text, document in list(self._documents.items()):
+            if document.lease is None and document.record is None and not (document.inbox or document.seen):
+                del self._documents[text]
+        return changed_
+
+
+@makes()
+def forgetting_keeps_the_window(doing, before, after, answer, now):
+    return (replace(after, seen=before.seen) if doing == "forget" and after is not before else after), answer
+
+
+@makes()
+def forgetting_keeps_the_dead(doing, before, after, answer, now):
+    return (replace(after, dead=before.dead) if doing == "forget" and after is not before else after), answer
+
+
+@makes()
+def forgetting_fences_nobody(doing, before, after, answer, now):
+    if doing != "forget" or after is before:
+        return after, answer
+    return replace(after, epoch=before.epoch, lease=before.lease, inbox=before.inbox), answer
+
+
+@wrong()
+class ForgetsTheEpoch(Bent):
+    async def forget(self, address):
+        self._documents.pop(encode(address), None)
+        self._active.discard(encode(address))
+
+
+@wrong()
+class ForgetsTheNeighbours(Shared):
+    async def forget(self, address):
+        for text in list(self._documents):
+            if text.startswith(f"{address.bot}/"):
+                del self._documents[text]
+
+
+# ------------------------------------------------------------------------------------------- repetitions
+
+
+def _deaf(name, clause):
+    def function(doing, given, document):
+        return {**given, "op": None} if doing == name else given
+
+    function.__name__ = f"repeats_{name}"
+    return asked(clause)(function)
+
+
+for _name, _clause in {
+    "accept": "test_a_granted_event_repeated",
+    "settle": "test_a_commit_repeated",
+    "acquire": "test_taking_the_lease_repeated",
+    "take_over": "test_taking_over_repeated",
+    "release": "test_giving_back_repeated",
+    "force_release": "test_freeing_repeated",
+    "retry_dead": "test_dead_letters_repeated",
+    "drop_dead": "test_dead_letters_repeated",
+}.items():
+    _deaf(_name, _clause)
+
+
+@asked()
+def repeats_what_has_no_id(doing, given, document):
+    return {**given, "op": None} if doing == "accept" and given["event"].id is None else given
+
+
+@asked()
+def repeats_what_waits(doing, given, document):
+    return {**given, "op": None} if doing == "accept" and document.lease is not None else given
+
+
+@asked()
+def repeats_what_was_dropped(doing, given, document):
+    full = doing == "accept" and getattr(given["overlap"], "on_full", "reject") != "reject"
+    return {**given, "op": None} if full else given
+
+
+@asked()
+def repeats_lone_turns(doing, given, document):
+    lone = doing == "accept" and isinstance(given["overlap"], Concurrent)
+    return {**given, "op": None} if lone else given
+
+
+@asked()
+def repeats_what_took_over(doing, given, document):
+    return {**given, "op": None} if doing == "accept" and document.inbox else given
+
+
+@asked()
+def repeats_what_handed_on(doing, given, document):
+    waits = doing == "settle" and protocol.depth(document) > 0
+    return {**given, "op": None} if waits else given
+
+
+@asked()
+def repeats_failures(doing, given, document):
+    return {**given, "op": None} if doing == "settle" and given["verdict"] != "done" else given
+
+
+@wrong()
+class RemembersTheLastOnly(Bent):
+    """Only the newest operation of a conversation is remembered."""
+
+    def makes(self, doing, before, after, answer, now):
+        return (after if after is before else replace(after, ops=after.ops[-1:])), answer
+
+    def asked(self, doing, given, document):
+        return {**given, "op": given["op"] or "none"} if given.get("op", "") is None else given
+
+
+@wrong()
+class RemembersRefusals(Bent):
+    def __init__(self, *, clock):
+        super().__init__(clock=clock)
+        self.refused = {}
+
+    async def accept(self, address, event, overlap, owner, op, terms):
+        if op in self.refused:
+            return self.refused[op]
+        answer = await super().accept(address, event, overlap, owner, op, terms)
+        if op is not None and answer.status == "busy":
+            self.refused[op] = answer
+        return answer
+
+
+@wrong()
+class GrantsForEver(Bent):
+    """Answers a repetition as it answered first, although the lease was lost meanwhile."""
+
+    def __init__(self, *, clock):
+        super().__init__(clock=clock)
+        self.answers = {}
+
+    async def accept(self, address, event, overlap, owner, op, terms):
+        if (address, op) not in self.answers or op is None:
+            self.answers[address, op] = await super().accept(address, event, overlap, owner, op, terms)
+        return self.answers[address, op]
+
+
+@wrong()
+class OneOperationForAll(GrantsForEver):
+    """Operation ids of one conversation are taken for those of another."""
+
+    async def accept(self, address, event, overlap, owner, op, terms):
+        if op is not None and (None, op) in self.answers:
+            return self.answers[None, op]
+        answer = await Bent.accept(self, address, event, overlap, owner, op, terms)
+        self.answers[None, op] = answer
+        return answer
+
+
+assert (codec, Answer, Claim)
