@@ -140,14 +140,34 @@ async def test_insecure_must_be_said(keeper):
     assert (await ask(app, encoded(update()))).status == 200
 
 
-@pytest.mark.parametrize("body", [
-    b"", b"{", b"null", b"[]", b"1", b'"x"', b"\xff", b"{}", b'{"update_id": true}', b'{"update_id": "1"}',
-    b'{"update_id": -1}', b'{"update_id": 1.5}', b'{"update_id": 9223372036854775808}', b"[" * 100_000,
-    b'{"update_id": 1, "a": ' + b"[" * 500 + b"]" * 500 + b"}",
-    b'{"update_id": 1, "a": ' + b"[" * 64 + b"]" * 64 + b"}",
-    b'{"update_id": 1, "a": NaN}', b'{"update_id": 1, "a": 1e999}', b'{"update_id": 1, "a": "\\ud800x"}',
-    b"\xef\xbb\xbf" + encoded(update()), encoded(update()) + b"x", b"\x1f\x8b\x08\x00", b"update_id=1",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"1",
+        b'"x"',
+        b"\xff",
+        b"{}",
+        b'{"update_id": true}',
+        b'{"update_id": "1"}',
+        b'{"update_id": -1}',
+        b'{"update_id": 1.5}',
+        b'{"update_id": 9223372036854775808}',
+        b"[" * 100_000,
+        b'{"update_id": 1, "a": ' + b"[" * 500 + b"]" * 500 + b"}",
+        b'{"update_id": 1, "a": ' + b"[" * 64 + b"]" * 64 + b"}",
+        b'{"update_id": 1, "a": NaN}',
+        b'{"update_id": 1, "a": 1e999}',
+        b'{"update_id": 1, "a": "\\ud800x"}',
+        b"\xef\xbb\xbf" + encoded(update()),
+        encoded(update()) + b"x",
+        b"\x1f\x8b\x08\x00",
+        b"update_id=1",
+    ],
+)
 async def test_what_is_no_update_is_400(keeper, body):
     assert (await ask(asgi.telegram(keeper, note, secret=SECRET), body, TOKEN)).status == 400
 
@@ -492,11 +512,29 @@ async def test_one_changed_byte_is_401(keeper):
     assert await texts(keeper, ("slack:T1", "C1", 0, "U1")) is None
 
 
-@pytest.mark.parametrize("body", [
-    b"", b"{}", b"[]", b"{", b"x", b"payload=", b"payload=[]", b"payload=%FF", b"%FF=1", b"payload=%7B%22a%22",
-    b"&".join([b"a=b"] * 200), b'{"event_id": ""}', b'{"event_id": {}}', b'{"event_id": "\\n"}',
-    b'{"event_id": "' + b"x" * 300 + b'"}', b'{"type": 1}', b"=", b"a",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"{",
+        b"x",
+        b"payload=",
+        b"payload=[]",
+        b"payload=%FF",
+        b"%FF=1",
+        b"payload=%7B%22a%22",
+        b"&".join([b"a=b"] * 200),
+        b'{"event_id": ""}',
+        b'{"event_id": {}}',
+        b'{"event_id": "\\n"}',
+        b'{"event_id": "' + b"x" * 300 + b'"}',
+        b'{"type": 1}',
+        b"=",
+        b"a",
+    ],
+)
 async def test_what_slack_would_not_say_is_400(keeper, body):
     assert (await ask(slack_app(keeper), body, signed(body, NOW))).status == 400
 
@@ -534,10 +572,16 @@ async def test_slack_without_a_secret_must_be_said(keeper):
     assert (await ask(app, encoded(slack_event()))).status == 200
 
 
-@pytest.mark.parametrize(("strategy", "key"), [
-    (ChatTopicUser(), ("slack:T1", "C1", "3.4", "U1")), (ChatTopic(), ("slack:T1", "C1", "3.4")),
-    (Chat(), ("slack:T1", "C1")), (User(), ("slack:T1", "U1")), (lambda event: event["event"]["ts"], "1.2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("strategy", "key"),
+    [
+        (ChatTopicUser(), ("slack:T1", "C1", "3.4", "U1")),
+        (ChatTopic(), ("slack:T1", "C1", "3.4")),
+        (Chat(), ("slack:T1", "C1")),
+        (User(), ("slack:T1", "U1")),
+        (lambda event: event["event"]["ts"], "1.2"),
+    ],
+)
 async def test_the_key_strategies_mean_the_same_on_slack(strategy, key):
     body = encoded(slack_event(thread_ts="3.4"))
     async with Keeper("bot", key=strategy) as keeper:
@@ -548,22 +592,50 @@ async def test_the_key_strategies_mean_the_same_on_slack(strategy, key):
         assert await texts(keeper, key) == ["hello"]
 
 
-@pytest.mark.parametrize(("body", "place"), [
-    ({"team_id": "T1", "event": {"channel": "C1", "user": "U1"}}, ("slack:T1", "C1", None, "U1")),
-    ({"team_id": "T1", "event": {"channel": {"id": "C1"}, "user": {"id": "U1"}}}, ("slack:T1", "C1", None, "U1")),
-    ({"team_id": "T1", "event": {"type": "message", "subtype": "message_changed", "channel": "C1",
-      "message": {"user": "U1", "thread_ts": "3.4"}}}, ("slack:T1", "C1", "3.4", "U1")),
-    ({"team_id": "T1", "event": {"type": "reaction_added", "user": "U1", "item": {"channel": "C1"}}},
-     ("slack:T1", "C1", None, "U1")),
-    ({"team_id": "T1", "event": {"assistant_thread": {"channel_id": "D1", "thread_ts": "3.4", "user_id": "U1"}}},
-     ("slack:T1", "D1", "3.4", "U1")),
-    ({"team_id": "T1", "event": {"channel": "C1", "bot_id": "B1"}}, ("slack:T1", "C1", None, "B1")),
-    ({"type": "view_submission", "team": {"id": "T1"}, "user": {"id": "U1"}}, ("slack:T1", None, None, "U1")),
-    ({"type": "shortcut", "team": None, "enterprise": {"id": "E1"}, "user": {"id": "U1"}},
-     ("slack:E1", None, None, "U1")),
-    ({"team": 5, "channel": [], "user": {"id": {}}, "message": "no"}, ("slack:", None, None, None)),
-    ({}, ("slack:", None, None, None)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"team_id": "T1", "event": {"channel": "C1", "user": "U1"}}, ("slack:T1", "C1", None, "U1")),
+        (
+            {"team_id": "T1", "event": {"channel": {"id": "C1"}, "user": {"id": "U1"}}},
+            ("slack:T1", "C1", None, "U1"),
+        ),
+        (
+            {
+                "team_id": "T1",
+                "event": {
+                    "type": "message",
+                    "subtype": "message_changed",
+                    "channel": "C1",
+                    "message": {"user": "U1", "thread_ts": "3.4"},
+                },
+            },
+            ("slack:T1", "C1", "3.4", "U1"),
+        ),
+        (
+            {"team_id": "T1", "event": {"type": "reaction_added", "user": "U1", "item": {"channel": "C1"}}},
+            ("slack:T1", "C1", None, "U1"),
+        ),
+        (
+            {
+                "team_id": "T1",
+                "event": {"assistant_thread": {"channel_id": "D1", "thread_ts": "3.4", "user_id": "U1"}},
+            },
+            ("slack:T1", "D1", "3.4", "U1"),
+        ),
+        ({"team_id": "T1", "event": {"channel": "C1", "bot_id": "B1"}}, ("slack:T1", "C1", None, "B1")),
+        (
+            {"type": "view_submission", "team": {"id": "T1"}, "user": {"id": "U1"}},
+            ("slack:T1", None, None, "U1"),
+        ),
+        (
+            {"type": "shortcut", "team": None, "enterprise": {"id": "E1"}, "user": {"id": "U1"}},
+            ("slack:E1", None, None, "U1"),
+        ),
+        ({"team": 5, "channel": [], "user": {"id": {}}, "message": "no"}, ("slack:", None, None, None)),
+        ({}, ("slack:", None, None, None)),
+    ],
+)
 def test_where_slack_payloads_come_from(body, place):
     assert slack_place(body) == place
 
@@ -592,10 +664,16 @@ async def test_plain_json_reaches_the_conversation_it_names(keeper):
     assert await keeper.store.get_data("bot", (7, 7)) == {"texts": ["hello"], "paid": 900}
 
 
-@pytest.mark.parametrize(("strategy", "key"), [
-    (ChatTopicUser(), ("room", 3, "ann")), (ChatTopic(), ("room", 3)), (Chat(), ("room",)), (User(), ("ann",)),
-    (lambda event: event["room"], "r"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("strategy", "key"),
+    [
+        (ChatTopicUser(), ("room", 3, "ann")),
+        (ChatTopic(), ("room", 3)),
+        (Chat(), ("room",)),
+        (User(), ("ann",)),
+        (lambda event: event["room"], "r"),
+    ],
+)
 async def test_plain_json_by_every_strategy(strategy, key):
     seen = []
 
@@ -608,11 +686,18 @@ async def test_plain_json_by_every_strategy(strategy, key):
     assert seen == [key]
 
 
-@pytest.mark.parametrize("header", [
-    [], [(b"authorization", b"pay me")], [(b"authorization", b"Basic pay me")], [(b"authorization", b"Bearer")],
-    [(b"authorization", b"Bearer  pay me")], [(b"authorization", b"Bearer pay m\xc3\xa9")],
-    [(b"authorization", b"Bearer pay me"), (b"authorization", b"Bearer pay me")],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "header",
+    [
+        [],
+        [(b"authorization", b"pay me")],
+        [(b"authorization", b"Basic pay me")],
+        [(b"authorization", b"Bearer")],
+        [(b"authorization", b"Bearer  pay me")],
+        [(b"authorization", b"Bearer pay m\xc3\xa9")],
+        [(b"authorization", b"Bearer pay me"), (b"authorization", b"Bearer pay me")],
+    ],
+)
 async def test_a_token_is_demanded(keeper, header):
     app = asgi.json(keeper, ignore, token="pay me")
     assert (await ask(app, b'{"id": 1, "user": 7}', header)).status == 401
@@ -623,11 +708,24 @@ def test_an_empty_token_is_refused():
         asgi.json(Keeper("bot"), ignore, token="")
 
 
-@pytest.mark.parametrize("event", [
-    {}, {"user": 7}, {"id": None, "user": 7}, {"id": "", "user": 7}, {"id": True, "user": 7}, {"id": 1.5, "user": 7},
-    {"id": [], "user": 7}, {"id": "x" * 257, "user": 7}, {"id": "a\x00b", "user": 7}, {"id": 10**30, "user": 7},
-    {"id": 1}, {"id": 1, "chat": [1]}, {"id": 1, "chat": {"id": 1}, "user": 2},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        {"user": 7},
+        {"id": None, "user": 7},
+        {"id": "", "user": 7},
+        {"id": True, "user": 7},
+        {"id": 1.5, "user": 7},
+        {"id": [], "user": 7},
+        {"id": "x" * 257, "user": 7},
+        {"id": "a\x00b", "user": 7},
+        {"id": 10**30, "user": 7},
+        {"id": 1},
+        {"id": 1, "chat": [1]},
+        {"id": 1, "chat": {"id": 1}, "user": 2},
+    ],
+)
 async def test_json_without_id_or_conversation_is_400(keeper, event):
     assert (await ask(asgi.json(keeper, ignore), encoded(event))).status == 400
 
@@ -668,10 +766,12 @@ async def test_a_keeper_that_runs_already_is_left_running(keeper):
 
 
 async def test_starlette_routes_and_mounts(keeper):
-    app = Starlette(routes=[
-        Route("/telegram", asgi.telegram(keeper, note, secret=SECRET)),
-        Mount("/slack", asgi.slack(keeper, note_slack, insecure=True)),
-    ])  # fmt: skip
+    app = Starlette(
+        routes=[
+            Route("/telegram", asgi.telegram(keeper, note, secret=SECRET)),
+            Mount("/slack", asgi.slack(keeper, note_slack, insecure=True)),
+        ]
+    )
     async with AsyncClient(transport=ASGITransport(app), base_url="http://bot") as client:
         headers = {"X-Telegram-Bot-Api-Secret-Token": SECRET}
         assert (await client.post("/telegram", json=update(), headers=headers)).status_code == 200
