@@ -12,6 +12,7 @@ from typing import Any, Final
 _PATIENCE: Final = 0.005
 _HASTE: Final = 0.0005
 _PAUSE: Final = 0.0003
+_HURRY: Final = 40
 
 
 class Job:
@@ -36,7 +37,8 @@ class Line:
         self.loop = loop
         self._put, self._ring = put, ring
         self._outstanding = 0
-        self._kicking = self._watching = self._busy = False
+        self._answered = self._hurried = 0
+        self._kicking = self._watching = False
 
     def submit(self, run: Callable[[Any], Any], writes: bool) -> asyncio.Future[Any]:
         """Put an operation in; the bell rings when everybody whose turn it is in this round has done so."""
@@ -63,6 +65,7 @@ class Line:
 
     def _resolve(self, jobs: list[Job]) -> None:
         self._outstanding -= len(jobs)
+        self._answered += 1
         for job in jobs:
             future = job.future
             if future.done():
@@ -74,18 +77,21 @@ class Line:
 
     def _watch(self) -> None:
         self._watching = True
-        pause = _HASTE if self._busy else _PATIENCE
-        self.loop.call_later(pause, self._step_aside, time.monotonic(), time.thread_time())
+        pause = _HASTE if self._hurried else _PATIENCE
+        self.loop.call_later(pause, self._look, self._answered, time.monotonic(), time.thread_time())
 
-    def _step_aside(self, wall: float, cpu: float) -> None:
-        """Let the engine run when this loop never rests.
+    def _look(self, answered: int, wall: float, cpu: float) -> None:
+        """Step aside when the engine gave no answer for a while and this loop never rested.
 
         A saturated loop gives the interpreter's lock up and takes it back before any other thread wakes, and
-        the engine would wait for seconds. A short sleep hands over, only while the engine is waited for.
+        the engine would wait for seconds. Short sleeps hand over, only while the engine is waited for.
         """
         self._watching = False
-        if self._outstanding:
-            self._busy = time.thread_time() - cpu > 0.5 * (time.monotonic() - wall)
-            if self._busy:
-                time.sleep(_PAUSE)
-            self._watch()
+        if not self._outstanding:
+            return
+        is_busy = time.thread_time() - cpu > 0.5 * (time.monotonic() - wall)
+        if is_busy and answered == self._answered:
+            self._hurried = self._hurried or _HURRY
+            time.sleep(_PAUSE)
+        self._hurried = max(self._hurried - 1, 0)
+        self._watch()
