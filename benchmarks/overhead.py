@@ -1,9 +1,9 @@
 """What one turn costs in this process, beside the least that others do and beside a whole dispatch.
 
-Three things are measured in one run, in turn, in many short rounds, so that a busy machine slows all of them:
+Three things are measured in one run, in turn, in many short rounds, so that a busy machine slows all:
 
-* **turn**: ``Keeper.handle`` on ``MemoryStore``, with accept, load, one ``update_data``, one ``transition`` and
-  commit, the id and the key given as the pair is given its key;
+* **turn**: ``Keeper.handle`` on ``MemoryStore``, with accept, load, one ``update_data``, one ``transition``
+  and commit, the id and the key given as the pair is given its key;
 * **pair**: aiogram's ``MemoryStorage`` under ``SimpleEventIsolation``: lock, get_state, get_data, set_data,
   set_state, unlock; it encodes nothing, deduplicates nothing and fences nothing;
 * **dispatch**: aiogram's ``Dispatcher.feed_update`` of a message, with one handler that does the same.
@@ -15,10 +15,12 @@ Then the memory of idle conversations, and what is left behind by them. Run it a
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import statistics
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -123,3 +125,55 @@ def report_speed(rounds: int) -> bool:
     print(f"turn / pair      {to_pair:.2f}   bar: at most {PAIR_BAR:g}")
     print(f"dispatch / turn  {to_dispatch:.2f}   bar: at least {DISPATCH_BAR:g}")
     return to_pair <= PAIR_BAR and to_dispatch >= DISPATCH_BAR
+
+
+async def converse(store: MemoryStore, count: int) -> None:
+    """One whole turn in each of *count* conversations, and nothing after it."""
+    async with Keeper("bench", store, [Ping]) as keeper:
+        for number in range(count):
+            await keeper.handle({}, started, id=number, key=(number, number))
+
+
+async def started(turn: Turn) -> None:
+    turn.start(Ping)
+
+
+def idle(count: int) -> tuple[int, int]:
+    """Bytes of each idle conversation with its record, its seen window and its place; objects that lock."""
+    store = MemoryStore()
+    asyncio.run(converse(MemoryStore(), 1000))
+    gc.collect()
+    locks = locking_objects()
+    tracemalloc.start()
+    asyncio.run(converse(store, count))
+    gc.collect()
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return used // count, locking_objects() - locks
+
+
+def locking_objects() -> int:
+    """How many locks, futures, tasks and events there are in this process."""
+    kinds = (asyncio.Lock, asyncio.Event, asyncio.Semaphore, asyncio.Future)
+    return sum(isinstance(found, kinds) for found in gc.get_objects())
+
+
+def report_memory(count: int) -> bool:
+    used, locks = idle(count)
+    print(f"{count:,} idle conversations: {used} bytes each   bar: under {BYTES_BAR}; {locks} locks left")
+    return used < BYTES_BAR and not locks
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=400)
+    parser.add_argument("--conversations", type=int, default=1_000_000)
+    given = parser.parse_args()
+    held = report_speed(given.rounds)
+    if given.conversations:
+        held = report_memory(given.conversations) and held
+    raise SystemExit(not held)
+
+
+if __name__ == "__main__":
+    main()

@@ -35,7 +35,7 @@ class Failing:
             raise self.error
 
 
-# ------------------------------------------------------------------------------------------------- retry
+# ------------------------------------------------------------------------------------------------------ retry
 
 
 async def test_a_handler_that_raises_commits_nothing_and_handle_raises_it(world):
@@ -124,7 +124,7 @@ async def test_retry_in_order_holds_the_line(world):
     assert await world.done() == [1, 2]
 
 
-# ---------------------------------------------------------------------------------------- giving up, dead letters
+# ------------------------------------------------------------------------------------ giving up, dead letters
 
 
 async def test_discard_marks_it_as_handled(world):
@@ -266,15 +266,19 @@ async def test_data_that_grew_too_large_with_what_others_wrote(world):
         await keeper.handle(update(1), handler)
     assert set(await world.store.get_data("bot", (7, 7))) == {"theirs"}
     assert (await keeper.inspect((7, 7))).lease is None
-    with pytest.raises(DataError, match="more than"):
+
+    async def grow():
         async with keeper.open((7, 7)) as turn:
             turn.update_data(mine="x" * 300_000)
             await world.store.update_data("bot", (7, 7), {"more": "x" * 300_000})
+
+    with pytest.raises(DataError, match="more than"):
+        await grow()
     assert (await keeper.inspect((7, 7))).lease is None
     assert await keeper.idle(1)
 
 
-# ------------------------------------------------------------------------------------------- time, cancellation
+# ----------------------------------------------------------------------------------------- time, cancellation
 
 
 async def test_a_handler_that_takes_too_long(world):
@@ -335,7 +339,7 @@ async def test_an_error_that_is_no_exception_is_raised_after_the_store_knows(wor
     assert await world.done() == [1]
 
 
-# ------------------------------------------------------------------------------------------------- lost leases
+# ------------------------------------------------------------------------------------------------ lost leases
 
 
 async def stolen(world: World, keeper: Keeper, gate: Gate, **options: Any) -> tuple[asyncio.Task[Any], Any]:
