@@ -1,7 +1,7 @@
 """Deliberately wrong stores: how they are made, told apart and tried on a clause of the kit.
 
-A wrong store names the clauses it is for. Most are made of one small function that bends an honest store: what
-an operation sees, what it is asked, or what it makes and answers.
+A wrong store names the clauses that have to catch it. Most are made of one small function that bends an
+honest store: what an operation sees, what it is asked, or what it makes and answers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from hitherto.testing import ManualClock, StoreContract
 from hitherto.testing.kit import BOT, Talk
 
 OPERATIONS = (
-    "accept", "settle", "renew", "release", "acquire", "take_over", "force_release", "retry_dead", "drop_dead",
-    "forget", "expire", "write",
+    "accept", "settle", "renew", "release", "acquire", "take_over", "force_release",
+    "retry_dead", "drop_dead", "forget", "expire", "write",
 )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ class Shared(MemoryStore):
 
 
 class Plain(Shared):
-    """An honest store whose every change goes through ``transact``, as those of a store by compare-and-swap do."""
+    """An honest store whose every change goes through ``transact``, as with compare and swap."""
 
     accept, settle, expire = Store.accept, Store.settle, Store.expire
 
@@ -158,7 +158,7 @@ makes = _bending("makes")
 
 
 def answering(*clauses):
-    """A store that leaves the right thing and answers the wrong one: a function of operation, answer and time."""
+    """A store that leaves the right thing and answers the wrong one: by operation, answer and time."""
 
     def register(function):
         def makes(self, doing, before, after, answer, now):

@@ -13,13 +13,15 @@ from kit.wrong import wrong_chat
 # ----------------------------------------------------------------------------------------- subscriptions
 
 
-@wrong_chat()
+@wrong_chat(
+    "test_nobody_is_subscribed_at_first", "test_subscribe", "test_subscribe_twice", "test_unsubscribe_twice"
+)
 class SubscribedToAll(ChatState):
     async def is_subscribed(self, id):
         return True
 
 
-@wrong_chat()
+@wrong_chat("test_subscribe")
 class SubscribesToAll(ChatState):
     async def subscribe(self, id):
         await super().subscribe("any")
@@ -28,7 +30,7 @@ class SubscribesToAll(ChatState):
         return await super().is_subscribed("any")
 
 
-@wrong_chat()
+@wrong_chat("test_subscribe_twice")
 class CountsSubscriptions(ChatState):
     async def subscribe(self, id):
         await self.update_thread_state(f"n{id}", {"n": (await self.thread_state(f"n{id}")).get("n", 0) + 1})
@@ -40,20 +42,20 @@ class CountsSubscriptions(ChatState):
         return (await self.thread_state(f"n{id}")).get("n", 0) > 0
 
 
-@wrong_chat()
+@wrong_chat("test_unsubscribe_twice")
 class UnsubscribesForGood(CountsSubscriptions):
     async def subscribe(self, id):
         if not await self.is_subscribed(id):
             await super().subscribe(id)
 
 
-@wrong_chat()
+@wrong_chat("test_ids_are_any_text")
 class IdsTrimmed(ChatState):
     def _at(self, realm, id=None):
         return super()._at(realm, id.strip().strip("\x00") if isinstance(id, str) else id)
 
 
-@wrong_chat()
+@wrong_chat("test_ids_compare_as_text")
 class IdsByType(ChatState):
     def _at(self, realm, id=None):
         return super()._at(realm, f"#{id}" if isinstance(id, int) else id)
@@ -62,38 +64,38 @@ class IdsByType(ChatState):
 # ------------------------------------------------------------------------------------------------- maps
 
 
-@wrong_chat()
+@wrong_chat("test_a_map_is_empty_at_first", "test_threads_and_channels_do_not_collide")
 class UnsetIsNone(ChatState):
     async def _map(self, realm, id):
         return await super()._map(realm, id) or None
 
 
-@wrong_chat()
+@wrong_chat("test_put_and_get")
 class PutsNothingInChannels(ChatState):
     async def put_channel_state(self, id, map):
         codec.encode(map)
 
 
-@wrong_chat()
+@wrong_chat("test_put_replaces")
 class PutMerges(ChatState):
     async def _put_map(self, realm, id, map):
         await self._update_map(realm, id, map)
 
 
-@wrong_chat()
+@wrong_chat("test_threads_and_channels_do_not_collide")
 class ThreadsAreChannels(ChatState):
     def _at(self, realm, id=None):
         return super()._at("thread" if realm == "channel" else realm, id)
 
 
-@wrong_chat()
-class UpdateReplaces(ChatState):
+@wrong_chat("test_update_merges")
+class MapsAreReplaced(ChatState):
     async def _update_map(self, realm, id, new):
         await self._put_map(realm, id, new)
         return await self._map(realm, id)
 
 
-@wrong_chat()
+@wrong_chat("test_twenty_merges_leave_twenty_keys")
 class ReadsThenPuts(ChatState):
     async def _update_map(self, realm, id, new):
         map = {**await self._map(realm, id), **new}
@@ -102,7 +104,7 @@ class ReadsThenPuts(ChatState):
         return map
 
 
-@wrong_chat()
+@wrong_chat("test_maps_are_the_callers_own")
 class SharesMaps(ChatState):
     """Keeps the caller's objects."""
 
@@ -118,7 +120,7 @@ class SharesMaps(ChatState):
         return self.maps.get((realm, id)) or await super()._map(realm, id)
 
 
-@wrong_chat()
+@wrong_chat("test_maps_come_back_exactly")
 class MapsInDoubles(ChatState):
     async def _map(self, realm, id):
         return json.loads(json.dumps(await super()._map(realm, id)), parse_int=float)
@@ -127,7 +129,7 @@ class MapsInDoubles(ChatState):
         return json.loads(json.dumps(await super()._update_map(realm, id, new)), parse_int=float)
 
 
-@wrong_chat()
+@wrong_chat("test_maps_refuse_what_cannot_be_stored")
 class MapsOfAnything(ChatState):
     async def _put_map(self, realm, id, map):
         try:
@@ -139,13 +141,13 @@ class MapsOfAnything(ChatState):
 # ----------------------------------------------------------------------------------------- seen messages
 
 
-@wrong_chat()
+@wrong_chat("test_an_unknown_message_is_new")
 class AskingMarks(ChatState):
     async def is_duplicate(self, key):
         return not await super().claim(key)
 
 
-@wrong_chat()
+@wrong_chat("test_a_marked_message_is_a_duplicate")
 class AdaptersIgnored(ChatState):
     async def is_duplicate(self, key):
         return await super().is_duplicate(("any", key[1]))
@@ -154,7 +156,7 @@ class AdaptersIgnored(ChatState):
         return await super().claim(("any", key[1]), limit)
 
 
-@wrong_chat()
+@wrong_chat("test_pairs_do_not_run_together")
 class PairsJoined(ChatState):
     async def is_duplicate(self, key):
         return await super().is_duplicate(("any", f"{key[0]}:{key[1]}"))
@@ -163,7 +165,7 @@ class PairsJoined(ChatState):
         return await super().claim(("any", f"{key[0]}:{key[1]}"), limit)
 
 
-@wrong_chat()
+@wrong_chat("test_a_limit_below_one_is_an_error")
 class ForgetsTheNewest(ChatState):
     async def claim(self, key, limit=1000):
         taken = await self.snapshot()
@@ -175,13 +177,13 @@ class ForgetsTheNewest(ChatState):
         return await super().claim(key, limit)
 
 
-@wrong_chat()
+@wrong_chat("test_the_oldest_is_forgotten")
 class WindowOfOneMore(ChatState):
     async def claim(self, key, limit=1000):
         return await super().claim(key, limit + 1 if limit > 0 else limit)
 
 
-@wrong_chat()
+@wrong_chat("test_marking_again_refreshes")
 class NeverRefreshes(ChatState):
     async def claim(self, key, limit=1000):
         if limit > 0 and await self.is_duplicate(key):
@@ -189,7 +191,7 @@ class NeverRefreshes(ChatState):
         return await super().claim(key, limit)
 
 
-@wrong_chat()
+@wrong_chat("test_a_smaller_limit_trims_at_once", "test_marking_again_evicts_nothing")
 class MarkingAgainEvicts(ChatState):
     async def claim(self, key, limit=1000):
         known = limit > 0 and await self.is_duplicate(key)
@@ -197,7 +199,7 @@ class MarkingAgainEvicts(ChatState):
         return not known
 
 
-@wrong_chat()
+@wrong_chat("test_a_smaller_limit_trims_at_once")
 class WindowsNeverShrink(ChatState):
     largest = 1
 
@@ -206,7 +208,7 @@ class WindowsNeverShrink(ChatState):
         return await super().claim(key, self.largest if limit > 0 else limit)
 
 
-@wrong_chat()
+@wrong_chat("test_a_larger_limit_keeps_more")
 class TheFirstLimitStays(ChatState):
     first = None
 
@@ -215,20 +217,20 @@ class TheFirstLimitStays(ChatState):
         return await super().claim(key, min(self.first, limit))
 
 
-@wrong_chat()
+@wrong_chat("test_a_limit_below_one_is_an_error")
 class AnyLimit(ChatState):
     async def claim(self, key, limit=1000):
         return await super().claim(key, max(limit, 1))
 
 
-@wrong_chat()
+@wrong_chat("test_claim_says_who_was_first")
 class ClaimsForEverybody(ChatState):
     async def claim(self, key, limit=1000):
         await super().claim(key, limit)
         return True
 
 
-@wrong_chat()
+@wrong_chat("test_claim_keeps_the_window")
 class ClaimDoesNotRefresh(ChatState):
     async def mark_seen(self, key, limit=1000):
         await super().claim(key, limit)
@@ -239,7 +241,7 @@ class ClaimDoesNotRefresh(ChatState):
         return await super().claim(key, limit)
 
 
-@wrong_chat()
+@wrong_chat("test_one_of_many_claims")
 class LooksThenClaims(ChatState):
     async def claim(self, key, limit=1000):
         known = await self.is_duplicate(key)
@@ -248,7 +250,7 @@ class LooksThenClaims(ChatState):
         return not known
 
 
-@wrong_chat()
+@wrong_chat("test_many_marks_lose_none")
 class LosesMarks(ChatState):
     async def claim(self, key, limit=1000):
         taken = await self.snapshot()
@@ -260,14 +262,14 @@ class LosesMarks(ChatState):
 # ------------------------------------------------------------------------------------------------- locks
 
 
-@wrong_chat()
+@wrong_chat("test_a_free_lock_is_acquired")
 class QueuesWhatIsFree(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         answer = await super().lock(key, owner, strategy, metadata, ttl)
         return "queued" if answer == "acquired" and strategy == "queue" else answer
 
 
-@wrong_chat()
+@wrong_chat("test_one_of_many_acquires")
 class LooksThenLocks(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         free = str(key) not in (await self.snapshot()).locks
@@ -276,7 +278,7 @@ class LooksThenLocks(ChatState):
         return "acquired" if free and strategy == "reject" and isinstance(owner, str) else answer
 
 
-@wrong_chat()
+@wrong_chat("test_reject_is_busy")
 class BusyWaits(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         answer = await super().lock(key, owner, strategy, metadata, ttl)
@@ -299,32 +301,32 @@ class Releasing(ChatState):
         return self.turned(await super().force_release_lock(key))
 
 
-@wrong_chat()
+@wrong_chat("test_debounce_replaces_all")
 class LastInFirstOut(Releasing):
     def turned(self, pending):
         return pending[::-1]
 
 
-@wrong_chat()
+@wrong_chat("test_queue_waits_in_order")
 class SortedByOwner(Releasing):
     def turned(self, pending):
         return sorted(pending, key=lambda one: one.owner)
 
 
-@wrong_chat()
+@wrong_chat("test_metadata_comes_back_exactly")
 class MetadataInDoubles(Releasing):
     def turned(self, pending):
         as_double = [json.loads(json.dumps(one.metadata), parse_int=float) for one in pending]
         return [Pending(one.owner, one.strategy, m) for one, m in zip(pending, as_double, strict=True)]
 
 
-@wrong_chat()
+@wrong_chat("test_debounce_replaces_all")
 class HandsOutOnlyTheFirst(Releasing):
     def turned(self, pending):
         return pending[:1]
 
 
-@wrong_chat()
+@wrong_chat("test_queueing_at_once_loses_none")
 class QueuesInTwoSteps(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         before = (await self.snapshot()).pending_locks.get(str(key), [])
@@ -337,7 +339,7 @@ class QueuesInTwoSteps(ChatState):
         return answer
 
 
-@wrong_chat()
+@wrong_chat("test_debounce_replaces_all")
 class DebounceQueues(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         if strategy != "debounce":
@@ -351,7 +353,7 @@ class DebounceQueues(ChatState):
         return answer
 
 
-@wrong_chat()
+@wrong_chat("test_concurrent_is_always_acquired")
 class ConcurrentHolds(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         if strategy == "concurrent":
@@ -360,7 +362,7 @@ class ConcurrentHolds(ChatState):
         return await super().lock(key, owner, strategy, metadata, ttl)
 
 
-@wrong_chat()
+@wrong_chat("test_the_strategy_is_the_callers")
 class StrategyOfTheHolder(ChatState):
     def __init__(self, store, bot):
         super().__init__(store, bot)
@@ -373,7 +375,7 @@ class StrategyOfTheHolder(ChatState):
         return await super().lock(key, owner, self.first.get(key, strategy), metadata, ttl)
 
 
-@wrong_chat()
+@wrong_chat("test_a_lock_is_not_reentrant")
 class Reentrant(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         held = (await self.snapshot()).locks.get(str(key))
@@ -382,21 +384,21 @@ class Reentrant(ChatState):
         return await super().lock(key, owner, strategy, metadata, ttl)
 
 
-@wrong_chat()
+@wrong_chat("test_a_free_lock_is_acquired")
 class OneLock(ChatState):
     def _at(self, realm, id=None):
         return super()._at(realm, "one" if realm == "lock" else id)
 
 
-@wrong_chat()
+@wrong_chat("test_an_unknown_strategy_is_an_error")
 class UnknownStrategiesReject(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         known = strategy if strategy in ("queue", "debounce", "concurrent") else "reject"
         return await super().lock(key, owner, known, metadata, ttl)
 
 
-@wrong_chat()
-class ChecksTooLate(ChatState):
+@wrong_chat("test_an_impossible_ttl_is_an_error")
+class StrategiesCheckedTooLate(ChatState):
     """Takes the lock, and then looks at the strategy and the ttl."""
 
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
@@ -407,7 +409,7 @@ class ChecksTooLate(ChatState):
             raise
 
 
-@wrong_chat()
+@wrong_chat("test_release_frees")
 class HandsTheLockOver(ChatState):
     async def release_lock(self, key, owner):
         released = await super().release_lock(key, owner)
@@ -416,14 +418,14 @@ class HandsTheLockOver(ChatState):
         return released
 
 
-@wrong_chat()
+@wrong_chat("test_locks_are_independent")
 class AnybodyReleases(ChatState):
     async def release_lock(self, key, owner):
         held = (await self.snapshot()).locks.get(str(key))
         return await super().release_lock(key, owner if held is None else held.owner)
 
 
-@wrong_chat()
+@wrong_chat("test_only_the_owner_releases")
 class NotOwnerTakesThePending(ChatState):
     async def release_lock(self, key, owner):
         released = await super().release_lock(key, owner)
@@ -434,14 +436,14 @@ class NotOwnerTakesThePending(ChatState):
         return released
 
 
-@wrong_chat()
+@wrong_chat("test_a_free_lock_has_no_owner")
 class FreeIsReleased(ChatState):
     async def release_lock(self, key, owner):
         free = str(key) not in (await self.snapshot()).locks
         return [] if free else await super().release_lock(key, owner)
 
 
-@wrong_chat()
+@wrong_chat("test_force_release_frees")
 class ForcingKeepsTheHolder(ChatState):
     async def force_release_lock(self, key):
         held = (await self.snapshot()).locks.get(str(key))
@@ -451,14 +453,14 @@ class ForcingKeepsTheHolder(ChatState):
         return pending
 
 
-@wrong_chat()
+@wrong_chat("test_force_release_of_nothing")
 class ForcingNothingIsNotOwner(ChatState):
     async def force_release_lock(self, key):
         free = str(key) not in (await self.snapshot()).locks
         return NOT_OWNER if free else await super().force_release_lock(key)
 
 
-@wrong_chat()
+@wrong_chat("test_metadata_that_cannot_be_stored")
 class AnyMetadata(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         try:
@@ -469,7 +471,7 @@ class AnyMetadata(ChatState):
             raise
 
 
-@wrong_chat()
+@wrong_chat("test_a_lock_with_a_ttl_dies")
 class LocksLiveForEver(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         answer = await super().lock(key, owner, strategy, metadata, ttl)
@@ -480,7 +482,7 @@ class LocksLiveForEver(ChatState):
         return answer
 
 
-@wrong_chat()
+@wrong_chat("test_a_dead_lock_leaves_its_pending")
 class DeadLocksLoseThePending(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         taken = await self.snapshot()
@@ -489,7 +491,7 @@ class DeadLocksLoseThePending(ChatState):
         return await super().lock(key, owner, strategy, metadata, ttl)
 
 
-@wrong_chat()
+@wrong_chat("test_an_impossible_ttl_is_an_error")
 class AnyTtl(ChatState):
     async def lock(self, key, owner, strategy="reject", metadata=None, ttl=None):
         sane = ttl if ttl is None or ttl > 0 else None
@@ -509,28 +511,28 @@ class Taking(ChatState):
         return self.turned(await super().snapshot())
 
 
-@wrong_chat()
+@wrong_chat("test_a_snapshot_of_nothing")
 class NothingIsSomething(Taking):
     def turned(self, taken):
         taken.locks.setdefault("k0", Held("nobody"))
         return taken
 
 
-@wrong_chat()
+@wrong_chat("test_a_missing_order_is_rebuilt")
 class OrderByName(Taking):
     def turned(self, taken):
         taken.dedupe_order.sort()
         return taken
 
 
-@wrong_chat()
+@wrong_chat("test_a_snapshot_holds_everything")
 class SnapshotsWithoutMetadata(Taking):
     def turned(self, taken):
         taken.locks = {key: Held(held.owner, None, held.until) for key, held in taken.locks.items()}
         return taken
 
 
-@wrong_chat()
+@wrong_chat("test_a_snapshot_leaves_out_what_is_over")
 class EndedIsKept(ChatState):
     async def unsubscribe(self, id):
         await super().unsubscribe(id)
@@ -542,7 +544,7 @@ class EndedIsKept(ChatState):
         return taken
 
 
-@wrong_chat()
+@wrong_chat("test_a_snapshot_stands_still")
 class OneSnapshot(ChatState):
     """Gives the same object again and again, brought up to date."""
 
@@ -563,13 +565,13 @@ class OneSnapshot(ChatState):
         return answer
 
 
-@wrong_chat()
+@wrong_chat("test_restore_into_another_store")
 class RestoresSubscriptionsOnly(ChatState):
     async def restore(self, snapshot):
         await super().restore(Snapshot(subscriptions=set(getattr(snapshot, "subscriptions", ()))))
 
 
-@wrong_chat()
+@wrong_chat("test_restore_replaces_everything")
 class RestoreAdds(ChatState):
     async def restore(self, snapshot):
         before = await self.snapshot()
@@ -581,21 +583,21 @@ class RestoreAdds(ChatState):
             await super().restore(snapshot)
 
 
-@wrong_chat()
+@wrong_chat("test_a_restored_lock_is_held")
 class SnapshotsWithoutOwners(Taking):
     def turned(self, taken):
         taken.locks = {key: Held("restored", held.metadata, held.until) for key, held in taken.locks.items()}
         return taken
 
 
-@wrong_chat()
+@wrong_chat("test_a_restored_lock_dies_in_time")
 class SnapshotsWithoutEnd(Taking):
     def turned(self, taken):
         taken.locks = {key: Held(held.owner, held.metadata) for key, held in taken.locks.items()}
         return taken
 
 
-@wrong_chat()
+@wrong_chat("test_a_restored_window_keeps_its_order", "test_restore_into_another_store")
 class RestoresUnordered(ChatState):
     async def restore(self, snapshot):
         if isinstance(snapshot, Snapshot):
@@ -603,7 +605,7 @@ class RestoresUnordered(ChatState):
         await super().restore(snapshot)
 
 
-@wrong_chat()
+@wrong_chat("test_orphaned_pending_come_with_the_next_release")
 class OrphansAreLost(ChatState):
     async def restore(self, snapshot):
         if isinstance(snapshot, Snapshot):
@@ -612,7 +614,7 @@ class OrphansAreLost(ChatState):
         await super().restore(snapshot)
 
 
-@wrong_chat()
+@wrong_chat("test_json_is_exact")
 class SnapshotsInDoubles(Taking):
     def turned(self, taken):
         maps = json.loads(json.dumps(taken.channel_state), parse_int=float)
@@ -620,13 +622,13 @@ class SnapshotsInDoubles(Taking):
         return taken
 
 
-@wrong_chat()
+@wrong_chat("test_restore_takes_what_it_finds")
 class RestoresSnapshotsOnly(ChatState):
     async def restore(self, snapshot):
         await super().restore(snapshot if isinstance(snapshot, Snapshot) else Snapshot())
 
 
-@wrong_chat()
+@wrong_chat("test_a_missing_order_is_rebuilt")
 class NoOrderNoWindow(ChatState):
     async def restore(self, snapshot):
         if isinstance(snapshot, Snapshot):
@@ -637,7 +639,7 @@ class NoOrderNoWindow(ChatState):
 # ------------------------------------------------------------------------------ on a store of this library
 
 
-@wrong_chat()
+@wrong_chat("test_bots_have_their_own_chat_state")
 class OneForAllBots(ChatState):
     """Restores what is there for every bot."""
 
@@ -650,7 +652,7 @@ class OneForAllBots(ChatState):
         return await super().lock(key, owner, strategy, metadata, ttl)
 
 
-@wrong_chat()
+@wrong_chat("test_conversations_are_not_touched")
 class RestoringClearsTheBot(ChatState):
     async def restore(self, snapshot):
         await super().restore(snapshot)
@@ -658,7 +660,7 @@ class RestoringClearsTheBot(ChatState):
             await self.store.clear(self.bot, address.key)
 
 
-@wrong_chat()
+@wrong_chat("test_what_is_over_leaves_nothing_to_list")
 class ReleasedIsListed(ChatState):
     async def restore(self, snapshot):
         await super().restore(snapshot)

@@ -16,13 +16,13 @@ from hitherto.stores.base import Store, is_filed
 from kit.wrong import Plain, Shared, wrong
 
 
-@wrong()
+@wrong("test_opening_twice_does_nothing")
 class OpeningErases(Shared):
     async def open(self):
         self._documents.clear()
 
 
-@wrong()
+@wrong("test_a_turn_goes_on_after_reopening", "test_closing_twice_does_nothing")
 class ClosesForGood(Shared):
     closed = False
 
@@ -34,53 +34,53 @@ class ClosesForGood(Shared):
             super()._put(text, document)
 
 
-@wrong()
+@wrong("test_a_store_is_a_context")
 class EntersAnother(Shared):
     async def __aenter__(self):
         return self.another()
 
 
-@wrong()
+@wrong("test_the_time_is_the_injected_one")
 class ItsOwnClock(Shared):
     def __init__(self, *, clock):
         moment = clock()
         super().__init__(clock=lambda: moment)
 
 
-@wrong()
+@wrong("test_data_is_that_of_the_state")
 class OneOperationId(Shared):
     def op(self):
         return "op"
 
 
-@wrong()
+@wrong("test_operation_ids_differ")
 class FewOperationIds(Shared):
     def op(self):
         self.count = (getattr(self, "count", 0) + 1) % 10
         return f"op-{self.count}"
 
 
-@wrong()
+@wrong("test_what_was_written_outlives_the_store")
 class ForgetsWhatWaits(Shared):
     async def close(self):
         for text, document in self._documents.items():
             self._documents[text] = replace(document, inbox=tuple(e for e in document.inbox if e.claimed))
 
 
-@wrong()
+@wrong("test_a_turn_goes_on_after_reopening")
 class FencesOnClosing(Shared):
     async def close(self):
         for text, document in list(self._documents.items()):
             self._documents[text] = replace(document, epoch=document.epoch + 1)
 
 
-@wrong()
+@wrong("test_another_sees_what_one_wrote", "test_two_stores_lose_no_update")
 class SeesItsOwnOnly(Shared):
     def another(self):
         return type(self)(clock=self.clock)
 
 
-@wrong()
+@wrong("test_another_respects_the_lease")
 class LeasesInMemory(Shared):
     """Keeps leases to itself: another object sees none."""
 
@@ -98,7 +98,7 @@ class LeasesInMemory(Shared):
         return await super().accept(address, event, overlap, owner, op, terms)
 
 
-@wrong()
+@wrong("test_another_fences")
 class EpochsInMemory(Shared):
     """Each object counts epochs by itself."""
 
@@ -117,7 +117,7 @@ class EpochsInMemory(Shared):
         return answer
 
 
-@wrong()
+@wrong("test_one_of_many_is_granted")
 class WritesWithoutComparing(Shared):
     """Reads, is interrupted, and writes."""
 
@@ -132,27 +132,27 @@ class WritesWithoutComparing(Shared):
     accept, settle = Store.accept, Store.settle
 
 
-@wrong()
+@wrong("test_load_of_nothing_is_empty")
 class NothingHasATime(Shared):
     async def load(self, address):
         document = await super().load(address)
         return replace(document, touched=self.clock()) if document is EMPTY else document
 
 
-@wrong()
+@wrong("test_swap_creates")
 class LosesTheSeenOrder(Shared):
     async def load(self, address):
         document = await super().load(address)
         return replace(document, seen=dict(sorted(document.seen.items())))
 
 
-@wrong()
+@wrong("test_a_loaded_document_stands_still", "test_swap_creates")
 class LosesDeadLetters(Shared):
     async def swap(self, address, expected_version, document):
         return await super().swap(address, expected_version, replace(document, dead=()))
 
 
-@wrong()
+@wrong("test_swap_replaces")
 class Merges(Shared):
     async def swap(self, address, expected_version, document):
         before = await self.load(address)
@@ -161,21 +161,21 @@ class Merges(Shared):
         return await super().swap(address, expected_version, document)
 
 
-@wrong()
+@wrong("test_versions_move_on")
 class VersionsStandStill(Plain):
     async def load(self, address):
         document = await super().load(address)
         return document if document is EMPTY else replace(document, version=1)
 
 
-@wrong()
+@wrong("test_one_of_many_swaps_wins")
 class NeverRefuses(Shared):
     async def swap(self, address, expected_version, document):
         self._put(encode(address), document)
         return True
 
 
-@wrong()
+@wrong("test_swap_does_not_create_twice")
 class CreatesTwice(Shared):
     async def swap(self, address, expected_version, document):
         if expected_version == 0:
@@ -184,7 +184,7 @@ class CreatesTwice(Shared):
         return await super().swap(address, expected_version, document)
 
 
-@wrong()
+@wrong("test_swap_of_what_is_not_there_is_refused")
 class CreatesWhatIsExpected(Shared):
     async def swap(self, address, expected_version, document):
         if await self.load(address) is EMPTY:
@@ -193,7 +193,7 @@ class CreatesWhatIsExpected(Shared):
         return await super().swap(address, expected_version, document)
 
 
-@wrong()
+@wrong("test_one_of_many_swaps_wins")
 class ComparesThenWrites(Shared):
     async def swap(self, address, expected_version, document):
         same = (await self.load(address)).version == expected_version
@@ -203,7 +203,7 @@ class ComparesThenWrites(Shared):
         return same
 
 
-@wrong()
+@wrong("test_swap_touches_one_address")
 class IgnoresRealms(Shared):
     async def load(self, address):
         return await super().load(Address(address.bot, "", address.key))
@@ -215,7 +215,7 @@ class IgnoresRealms(Shared):
         return await super().transact(Address(address.bot, "", address.key), change)
 
 
-@wrong()
+@wrong("test_addresses_that_look_alike_differ")
 class PlacesAsPythonSeesThem(Shared):
     """``(1,)``, ``(True,)`` and ``(1.0,)`` are one place to it."""
 
@@ -230,7 +230,7 @@ class PlacesAsPythonSeesThem(Shared):
         return await super().swap(self.first.setdefault(address, address), expected_version, document)
 
 
-@wrong()
+@wrong("test_a_loaded_document_stands_still", "test_swap_of_an_old_version_is_refused")
 class ChangesInPlace(Shared):
     def _put(self, text, document):
         before = self._documents.get(text)
@@ -241,14 +241,14 @@ class ChangesInPlace(Shared):
             force_setattr(before, name, getattr(document, name))
 
 
-@wrong()
+@wrong("test_large_documents")
 class HalfAMegabyte(Shared):
     async def swap(self, address, expected_version, document):
         inbox = tuple([replace(entry, payload=entry.payload[:65_535]) for entry in document.inbox])
         return await super().swap(address, expected_version, replace(document, inbox=inbox))
 
 
-@wrong()
+@wrong("test_a_record_has_a_limit")
 class NoLimit(Shared):
     async def set_data(self, bot, key, data):
         try:
@@ -258,7 +258,7 @@ class NoLimit(Shared):
                 raise
 
 
-@wrong()
+@wrong("test_refusals_name_the_place")
 class NowhereInParticular(Shared):
     async def set_data(self, bot, key, data):
         try:
@@ -267,7 +267,7 @@ class NowhereInParticular(Shared):
             raise DataError("no", path="data") from error
 
 
-@wrong()
+@wrong("test_a_bot_has_a_name")
 class AnyBot(Shared):
     async def init(self, bot, **options):
         await self.open()
@@ -286,19 +286,19 @@ class Lister(Shared):
                 yield address
 
 
-@wrong()
+@wrong("test_scan_of_nothing")
 class ListsEveryBot(Lister):
     def lists(self, bot, address, document, kind, now):
         return is_filed(address, document, kind, now)
 
 
-@wrong()
+@wrong("test_scan_keeps_bots_apart")
 class ListsByPrefix(Lister):
     def lists(self, bot, address, document, kind, now):
         return address.bot.startswith(bot) and is_filed(address, document, kind, now)
 
 
-@wrong()
+@wrong("test_scan_keeps_bots_apart")
 class ListsLike(Lister):
     def lists(self, bot, address, document, kind, now):
         alike = len(bot) == len(address.bot) and all(
@@ -307,34 +307,34 @@ class ListsLike(Lister):
         return alike and is_filed(address, document, kind, now)
 
 
-@wrong()
+@wrong("test_scan_all")
 class AllMeansRecords(Lister):
     def lists(self, bot, address, document, kind, now):
         return super().lists(bot, address, document, "record" if kind == "all" else kind, now)
 
 
-@wrong()
+@wrong("test_scan_record")
 class RecordsMeanData(Lister):
     def lists(self, bot, address, document, kind, now):
         empty = kind == "record" and (document.record or BLANK).fields == {}
         return super().lists(bot, address, document, kind, now) and not empty
 
 
-@wrong()
+@wrong("test_scan_pending")
 class PendingMeansWaiting(Lister):
     def lists(self, bot, address, document, kind, now):
         waiting = [entry for entry in document.inbox if not entry.claimed]
         return super().lists(bot, address, document, kind, now) and (kind != "pending" or bool(waiting))
 
 
-@wrong()
+@wrong("test_scan_lease")
 class LeasesMustLive(Lister):
     def lists(self, bot, address, document, kind, now):
         alive = protocol.is_busy(document, now)
         return super().lists(bot, address, document, kind, now) and (kind != "lease" or alive)
 
 
-@wrong()
+@wrong("test_scan_dead")
 class DeadForEver(Lister):
     ever = frozenset()
 
@@ -344,13 +344,13 @@ class DeadForEver(Lister):
         return (kind == "dead" and address in self.ever) or super().lists(bot, address, document, kind, now)
 
 
-@wrong()
+@wrong("test_scan_due_follows_the_lease", "test_scan_due_follows_what_waits")
 class DueAtOnce(Lister):
     def lists(self, bot, address, document, kind, now):
         return super().lists(bot, address, document, kind, now + 5 if kind == "due" else now)
 
 
-@wrong()
+@wrong("test_scan_due_follows_the_lease")
 class DueByTheFirstDeadline(Lister):
     """The index of what is due is written once and not moved by a renewal."""
 
@@ -366,7 +366,7 @@ class DueByTheFirstDeadline(Lister):
         return super().lists(bot, address, document, kind, now)
 
 
-@wrong()
+@wrong("test_a_commit_may_give_the_lease_up")
 class DueMeansDeadLeases(Lister):
     def lists(self, bot, address, document, kind, now):
         return super().lists(bot, address, document, kind, now) and (
@@ -374,21 +374,21 @@ class DueMeansDeadLeases(Lister):
         )
 
 
-@wrong()
+@wrong("test_scan_due_follows_lone_turns")
 class DueForgetsLoneTurns(Lister):
     def lists(self, bot, address, document, kind, now):
         bare = replace(document, inbox=tuple([entry for entry in document.inbox if entry.lone_until is None]))
         return super().lists(bot, address, bare, kind, now)
 
 
-@wrong()
+@wrong("test_scan_due_leaves_out_what_is_at_rest")
 class DueForDeadLetters(Lister):
     def lists(self, bot, address, document, kind, now):
         stuck = kind == "due" and bool(document.dead) and address.bot == bot
         return stuck or super().lists(bot, address, document, kind, now)
 
 
-@wrong()
+@wrong("test_scan_gives_the_keys_back")
 class KeysWithoutTypes(Shared):
     async def scan(self, bot, kind):
         async for address in super().scan(bot, kind):
@@ -398,7 +398,7 @@ class KeysWithoutTypes(Shared):
             yield Address(bot, address.realm, key)
 
 
-@wrong()
+@wrong("test_scan_lists_each_once")
 class PagesOverlap(Shared):
     async def scan(self, bot, kind):
         found = [address async for address in super().scan(bot, kind)]
@@ -407,7 +407,7 @@ class PagesOverlap(Shared):
                 yield address
 
 
-@wrong()
+@wrong("test_scan_lists_each_once")
 class OnePageOnly(Shared):
     async def scan(self, bot, kind):
         async for address in super().scan(bot, kind):
@@ -417,13 +417,13 @@ class OnePageOnly(Shared):
                 break
 
 
-@wrong()
+@wrong("test_scan_of_a_realm")
 class RealmsInAll(Lister):
     def lists(self, bot, address, document, kind, now):
         return super().lists(bot, address, document, kind, now) or (kind == "all" and address.bot == bot)
 
 
-@wrong()
+@wrong("test_scan_stands_changes_meanwhile")
 class PagesByOffset(Shared):
     """Pages through a list that moves under it."""
 
@@ -436,7 +436,7 @@ class PagesByOffset(Shared):
                 yield decode(found[offset])
 
 
-@wrong()
+@wrong("test_a_scan_may_be_left")
 class LockedByScans(Shared):
     scans = 0
 
@@ -451,19 +451,19 @@ class LockedByScans(Shared):
             super()._put(text, document)
 
 
-@wrong()
+@wrong("test_due_has_a_limit")
 class DueWithoutLimit(Shared):
     async def due(self, bot, limit):
         return [address async for address in self.scan(bot, "due")]
 
 
-@wrong()
+@wrong("test_due_has_a_limit")
 class DueByLease(Shared):
     async def due(self, bot, limit):
         return [address async for address in self.scan(bot, "lease")][:limit]
 
 
-@wrong()
+@wrong("test_a_transaction_that_fails_changes_nothing")
 class SwallowsErrors(Shared):
     async def transact(self, address, change):
         try:
@@ -472,7 +472,7 @@ class SwallowsErrors(Shared):
             return None
 
 
-@wrong()
+@wrong("test_a_transaction_that_fails_changes_nothing")
 class OneErrorForAll(Shared):
     """What is done at the same moment as a failing change fails with it."""
 
@@ -495,14 +495,14 @@ class OneErrorForAll(Shared):
             return {}
 
 
-@wrong()
+@wrong("test_expire_goes_round")
 class NeverGoesRound(Plain):
     async def expire(self, bot, limit, terms):
         self._rounds.clear()
         return await super().expire(bot, limit, terms)
 
 
-@wrong()
+@wrong("test_expire_is_of_one_bot")
 class TidiesEveryBot(Plain):
     async def expire(self, bot, limit, terms):
         for other in {decode(text).bot for text in list(self._documents)}:
@@ -510,7 +510,7 @@ class TidiesEveryBot(Plain):
         return 0
 
 
-@wrong()
+@wrong("test_two_stores_lose_no_update")
 class ReadsTwice(Shared):
     """Lets others in between reading and writing a record, but compares nothing."""
 
