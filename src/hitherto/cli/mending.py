@@ -7,11 +7,10 @@ from typing import Any
 
 from hitherto.addresses import Address, key_text
 from hitherto.cli import output
+from hitherto.cli.codes import NOT_FOUND
 from hitherto.cli.places import add_key, add_place, address_of, bot_of, run
 from hitherto.stores import Store
 from hitherto.stores.base import DEFAULT_TERMS
-
-_NOT_FOUND = 3
 
 
 def add(commands: Any) -> None:
@@ -53,14 +52,14 @@ async def _release(store: Store, arguments: argparse.Namespace) -> int:
     answer = await store.force_release(address_of(arguments), store.op(), DEFAULT_TERMS)
     freed = answer.status == "released"
     print(f"released; {answer.depth} events wait" if freed else "nobody holds it")
-    return 0 if freed else _NOT_FOUND
+    return 0 if freed else NOT_FOUND
 
 
 async def _clear(store: Store, arguments: argparse.Namespace) -> int:
     address = address_of(arguments)
     if await store.read(address) is None:
         print("there is no record")
-        return _NOT_FOUND
+        return NOT_FOUND
     await store.clear(address.bot, address.key)
     print("cleared")
     return 0
@@ -82,7 +81,7 @@ async def _forget(store: Store, arguments: argparse.Namespace) -> int:
         print(f"{'forgotten' if arguments.yes else 'would forget'}: {output.safe(key_text(address.key))}")
     if found and not arguments.yes:
         print("nothing was done; say --yes to do it")
-    return 0 if found else _NOT_FOUND
+    return 0 if found else NOT_FOUND
 
 
 async def _dead_ls(store: Store, arguments: argparse.Namespace) -> int:
@@ -113,4 +112,4 @@ async def _dead(store: Store, arguments: argparse.Namespace) -> int:
     for seq in chosen:
         await verb(address, seq, store.op(), DEFAULT_TERMS)
     print(f"{len(chosen)} {'put back in line' if arguments.verb == 'retry' else 'dropped'}")
-    return 0 if chosen else _NOT_FOUND
+    return 0 if chosen else NOT_FOUND

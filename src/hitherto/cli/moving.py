@@ -46,7 +46,12 @@ class _Line(msgspec.Struct, omit_defaults=True):
     rest: str = ""
 
 
+class _Address(msgspec.Struct):
+    address: str
+
+
 _read_line = msgspec.json.Decoder(_Line).decode
+_read_address = msgspec.json.Decoder(_Address).decode
 
 
 def add(commands: Any) -> None:
@@ -60,6 +65,8 @@ def add(commands: Any) -> None:
         command = commands.add_parser(name, help=says)
         add_place(command)
         command.add_argument("file", metavar="FILE", nargs="?" if name in ("export", "import") else None)
+        if name == "export":
+            command.add_argument("--resume", action="store_true", help="go on with a FILE that was cut off")
         command.set_defaults(
             run=lambda arguments, work=work: run(arguments, lambda store: work(store, arguments))
         )
@@ -69,12 +76,32 @@ def add(commands: Any) -> None:
 
 
 async def _export(store: Store, arguments: argparse.Namespace) -> int:
+    bot = bot_of(arguments)
     if arguments.file is None:
-        await export(store, bot_of(arguments), sys.stdout.buffer)
-    else:
-        with Path(arguments.file).open("wb") as out:  # noqa: ASYNC230 - nothing else runs in this loop
-            await export(store, bot_of(arguments), out)
+        await export(store, bot, sys.stdout.buffer)
+        return 0
+    path = Path(arguments.file)
+    again = arguments.resume and path.exists()
+    with path.open("r+b" if again else "wb") as out:
+        await export(store, bot, out, _written(out, bot) if again else None)
     return 0
+
+
+def _written(out: IO[bytes], bot: str) -> set[int]:
+    """What a file holds that was cut off, its last line perhaps in the middle; it is left ready to go on."""
+    head = _parsed(out.readline())
+    if not isinstance(head, dict) or head.get("bot") != bot or head.get("format") != _HEAD["format"]:
+        raise HithertoError(f"this is no export of {bot!r} to go on with; without --resume it is begun anew")
+    found: set[int] = set()
+    end = out.tell()
+    for text in out:
+        if not text.endswith(b"\n"):
+            break
+        found.add(hash(_read_address(text).address))
+        end += len(text)
+    out.seek(end)
+    out.truncate()
+    return found
 
 
 async def _snapshot(store: Store, arguments: argparse.Namespace) -> int:
@@ -89,13 +116,15 @@ async def _snapshot(store: Store, arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def export(store: Store, bot: str, out: IO[bytes]) -> int:
-    """Write everything of a bot; how many lines."""
-    out.write(msgspec.json.encode({**_HEAD, "bot": bot}) + b"\n")
+async def export(store: Store, bot: str, out: IO[bytes], written: set[int] | None = None) -> int:
+    """Write everything of a bot but what is *written* already; how many lines there are then."""
+    if written is None:
+        out.write(msgspec.json.encode({**_HEAD, "bot": bot}) + b"\n")
     progress = Progress("exported")
     async for batch in _batches(_everything(store, bot)):
-        documents = await asyncio.gather(*(store.load(address) for address in batch))
-        for address, document in zip(batch, documents, strict=True):
+        missing = [address for address in batch if not written or hash(encode(address)) not in written]
+        documents = await asyncio.gather(*(store.load(address) for address in missing))
+        for address, document in zip(missing, documents, strict=True):
             if document.version:
                 out.write(_line(address, document) + b"\n")
         progress.step(len(batch))

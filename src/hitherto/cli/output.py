@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x202E, 0x2066, 0x2067, 0x2068)}
 
 
@@ -20,7 +22,11 @@ def add_json(command: argparse.ArgumentParser) -> None:
 
 def show(value: Any) -> None:
     """One JSON text."""
-    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str))
+    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else str(value)
 
 
 def safe(text: object) -> str:

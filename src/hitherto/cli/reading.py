@@ -14,6 +14,7 @@ from typing import Any
 
 from hitherto.addresses import decode, key_text
 from hitherto.cli import output
+from hitherto.cli.codes import NOT_FOUND, PROBLEMS
 from hitherto.cli.places import add_key, add_place, address_of, bot_of, run
 from hitherto.codec import decode as decode_fields
 from hitherto.document import Document, Entry
@@ -21,9 +22,6 @@ from hitherto.errors import FlowError, FlowWarning, HithertoError
 from hitherto.flows import Flow, FlowMeta, spec
 from hitherto.protocol import depth, is_busy, live_record
 from hitherto.stores import Store
-
-_NOT_FOUND = 3
-_PROBLEMS = 4
 
 
 def add(commands: Any) -> None:
@@ -92,7 +90,7 @@ async def _show(store: Store, arguments: argparse.Namespace) -> int:
         raise_unknown(
             arguments.key, [key_text(one.key) for one in await store.browse(address.bot, limit=200)]
         )
-        return _NOT_FOUND
+        return NOT_FOUND
     described = describe(document, now, contents=arguments.events)
     if arguments.json:
         output.show(described)
@@ -247,7 +245,7 @@ def _check(arguments: argparse.Namespace) -> int:
             print(f"problem: {problem}")
         for doubt in said:
             print(f"warning: {doubt}")
-    return _PROBLEMS if problems or said else 0
+    return PROBLEMS if problems or said else 0
 
 
 def key_of(cursor: str) -> str:

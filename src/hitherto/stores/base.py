@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from heapq import nsmallest
-from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -78,6 +78,14 @@ class Listed(msgspec.Struct, frozen=True):
         return f"Listed(flow={self.flow!r}, state={self.state!r}, pending={self.pending}, dead={self.dead})"
 
 
+class Facts(msgspec.Struct, frozen=True):
+    """What a store says of itself to people: what it runs on, its schema, and what a crash would take."""
+
+    software: str
+    schema: str
+    lost_in_a_crash: str
+
+
 class Store(ABC):
     """Where all of it lives.  Subclass it, write the five primitives, run the kit of :mod:`hitherto.testing`.
 
@@ -85,6 +93,8 @@ class Store(ABC):
     """
 
     url: str = ""
+    abilities: ClassVar[frozenset[str]] = frozenset({"reopens", "shared"})
+    """What the kit may ask beyond what every store can do; see :data:`hitherto.testing.ABILITIES`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
@@ -127,6 +137,14 @@ class Store(ABC):
     async def now(self) -> float:
         """The store's own time."""
         return self.clock()
+
+    def go_by(self, clock: Callable[[], float]) -> None:
+        """Before it is opened: go by *clock* instead of the store's own time. For tests."""
+        self.clock = clock
+
+    async def facts(self) -> Facts:
+        """What ``hitherto doctor`` tells about an open store."""
+        return Facts(type(self).__name__, "its own", "it does not say")
 
     async def transact(
         self, address: Address, change: Callable[[Document, float], tuple[Document, _T]]

@@ -16,7 +16,7 @@ from hitherto.errors import BadStoreURL
 from hitherto.overlap import Overlap
 from hitherto.protocol import EMPTY, Answer, Claim, Document, Event, Terms, Verdict
 from hitherto.records import NO_PATCH, Patch
-from hitherto.stores.base import Kind, Store, is_filed
+from hitherto.stores.base import Facts, Kind, Store, is_filed
 
 _T = TypeVar("_T")
 
@@ -25,6 +25,7 @@ class MemoryStore(Store):
     """Everything in this process's memory, gone when it ends."""
 
     url = "memory://"
+    abilities = frozenset({"reopens"})
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(clock=clock)
@@ -53,6 +54,10 @@ class MemoryStore(Store):
 
     async def close(self) -> None:
         """Nothing to close; what was kept stays, for as long as the object does."""
+
+    async def facts(self) -> Facts:
+        """Nothing is durable here."""
+        return Facts("this process", "none", "everything, also when the process just ends")
 
     async def load(self, address: Address) -> Document:
         """The document, shared and immutable."""

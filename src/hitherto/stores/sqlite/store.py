@@ -19,8 +19,8 @@ from hitherto.document import Answer, Claim, Document, Event, Terms, Verdict
 from hitherto.errors import BadStoreURL, StoreClosed, StoreWarning
 from hitherto.overlap import Overlap
 from hitherto.records import NO_PATCH, Patch, Stored
-from hitherto.stores.base import Kind, Listed, Store
-from hitherto.stores.sqlite import changes, listing
+from hitherto.stores.base import Facts, Kind, Listed, Store
+from hitherto.stores.sqlite import changes, listing, schema
 from hitherto.stores.sqlite.engine import Engine
 from hitherto.stores.sqlite.opening import MEMORY, SAFE_SINCE, forked, open_file
 from hitherto.stores.sqlite.session import Session
@@ -28,6 +28,11 @@ from hitherto.stores.sqlite.session import Session
 _OPTIONS: Final = ("cache", "synchronous", "timeout")
 _LEVELS: Final = ("FULL", "NORMAL", "EXTRA")
 _T = TypeVar("_T")
+_LOST: Final = {
+    "FULL": "nothing that was acknowledged, power cuts included",
+    "EXTRA": "nothing that was acknowledged, power cuts included",
+    "NORMAL": "nothing when a process dies; the newest commits when the power fails (synchronous=NORMAL)",
+}
 _warned: list[bool] = []
 
 
@@ -109,6 +114,12 @@ class SQLiteStore(Store):
         self._closed = True
         if engine is not None and engine.is_ours():
             await engine.stopped()
+
+    async def facts(self) -> Facts:
+        """SQLite's version, the file's schema, and what *synchronous* promises."""
+        in_memory = self.path == MEMORY
+        lost = "everything: it is in memory" if in_memory else _LOST[self._synchronous]
+        return Facts(f"SQLite {sqlite3.sqlite_version}", str(schema.version()), lost)
 
     async def load(self, address: Address) -> Document:
         """The document, shared and immutable."""
