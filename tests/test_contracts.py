@@ -156,9 +156,9 @@ class TestTurnsByTheKit(TurnContract):
     def store(self, clock: ManualClock) -> AdaptedStore:
         return AdaptedStore(Storage(), clock=clock)
 
-    def test_the_contract_is_whole(self) -> None:
+    async def test_the_contract_is_whole(self) -> None:
         with pytest.raises(AssertionError) as raised:
-            super().test_the_contract_is_whole()
+            await super().test_the_contract_is_whole()
         off = ["test_a_flow_that_is_over_has_no_policy", "test_an_expired_record_does_not_come_back"]
         assert f"switches off or replaces {', '.join([*off, 'test_records_expire'])}" in str(raised.value)
 

@@ -12,8 +12,9 @@ sentence it proves. A store author subclasses a contract in a test module and gi
                 yield store
 
 The store is opened, empty and goes by ``clock``, a :class:`ManualClock`. The clauses are plain ``async def``
-methods and run under pytest-asyncio and anyio alike; the module says which (``asyncio_mode = "auto"``, or
-``pytestmark = pytest.mark.asyncio`` or ``pytest.mark.anyio``).
+methods and run under pytest-asyncio and anyio (on asyncio) alike; the module says which:
+``asyncio_mode = "auto"``, or ``pytestmark = pytest.mark.asyncio`` and a ``pytest_asyncio.fixture``, or
+``pytest.mark.anyio``.
 
 What only some stores can do is an *ability*: its clauses belong to a class that declares it and are not there
 otherwise, so nothing is ever skipped. Every other clause is required, and switching one off fails
@@ -107,7 +108,7 @@ class Contract:
         """The time that the store goes by."""
         return ManualClock()
 
-    def test_the_contract_is_whole(self) -> None:
+    async def test_the_contract_is_whole(self) -> None:
         """Every required clause and every clause of a declared ability is run as the kit wrote it."""
         written = _written(type(self))
         changed = [name for name in clauses(type(self)) if getattr(type(self), name) is not written[name]]
