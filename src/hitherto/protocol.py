@@ -65,6 +65,7 @@ __all__ = [
     "expire",
     "force_release",
     "forget",
+    "is_bare",
     "is_blank",
     "is_busy",
     "is_repeated",
@@ -576,15 +577,16 @@ def expire(document: Document, now: float, terms: Terms) -> Document:
 
 def is_void(document: Document, now: float, terms: Terms) -> bool:
     """Whether nothing is kept and the epoch has been kept long enough to fence whoever was late."""
-    return _is_bare(document) and (document.epoch == 0 or document.touched <= now - terms.tombstone)
+    return is_bare(document) and (document.epoch == 0 or document.touched <= now - terms.tombstone)
 
 
 def is_blank(document: Document) -> bool:
     """Whether nothing is kept and nobody ever held it: it may be removed at once."""
-    return document.epoch == 0 and _is_bare(document)
+    return document.epoch == 0 and is_bare(document)
 
 
-def _is_bare(document: Document) -> bool:
+def is_bare(document: Document) -> bool:
+    """Whether nothing is kept but the epoch."""
     return (
         document.record is None
         and document.lease is None

@@ -9,6 +9,7 @@ from hitherto.addresses import Address, key_text
 from hitherto.cli import output
 from hitherto.cli.codes import NOT_FOUND
 from hitherto.cli.places import add_key, add_place, address_of, bot_of, run
+from hitherto.protocol import is_bare
 from hitherto.stores import Store
 from hitherto.stores.base import DEFAULT_TERMS
 
@@ -73,7 +74,8 @@ async def _forget(store: Store, arguments: argparse.Namespace) -> int:
     if arguments.user is not None:
         async for address in store.scan(bot, "all"):
             parts = address.key if isinstance(address.key, tuple) else (address.key,)
-            if any(type(part) is int and part == arguments.user for part in parts):
+            theirs = any(type(part) is int and part == arguments.user for part in parts)
+            if theirs and not is_bare(await store.load(address)):
                 found.append(address)
     for address in found:
         if arguments.yes:

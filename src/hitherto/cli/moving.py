@@ -87,9 +87,12 @@ async def _export(store: Store, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _written(out: IO[bytes], bot: str) -> set[int]:
+def _written(out: IO[bytes], bot: str) -> set[int] | None:
     """What a file holds that was cut off, its last line perhaps in the middle; it is left ready to go on."""
-    head = _parsed(out.readline())
+    first = out.readline()
+    if not first:
+        return None
+    head = _parsed(first)
     if not isinstance(head, dict) or head.get("bot") != bot or head.get("format") != _HEAD["format"]:
         raise HithertoError(f"this is no export of {bot!r} to go on with; without --resume it is begun anew")
     found: set[int] = set()
