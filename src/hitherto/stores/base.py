@@ -13,7 +13,7 @@ import random
 import secrets
 import time
 from abc import ABC, abstractmethod
-from asyncio import sleep
+from asyncio import gather, sleep
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
@@ -38,6 +38,7 @@ it.
 KINDS: Final = frozenset({"all", "record", "due", "pending", "lease", "dead"})
 DEFAULT_TERMS: Final = Terms()
 _SWAPS = 200
+_READ_AT_ONCE = 200
 _T = TypeVar("_T")
 
 
@@ -343,6 +344,22 @@ class Store(ABC):
                 if flow is None or _is_in(listed, flow, state):
                     found.append(listed)
         return nsmallest(limit, found, key=lambda listed: listed.cursor)
+
+    async def records(self, bot: str, kind: Kind) -> AsyncIterator[tuple[Address, Stored]]:
+        """The addresses filed under *kind* that have a record, with it; many are read at a time."""
+        page: list[Address] = []
+        async for address in self.scan(bot, kind):
+            page.append(address)
+            if len(page) == _READ_AT_ONCE:
+                for pair in await self._read_all(page):
+                    yield pair
+                page = []
+        for pair in await self._read_all(page):
+            yield pair
+
+    async def _read_all(self, page: list[Address]) -> list[tuple[Address, Stored]]:
+        found = await gather(*[self.read(address) for address in page])
+        return [(address, stored) for address, stored in zip(page, found, strict=True) if stored is not None]
 
     # ------------------------------------------------------------------------------- housekeeping
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from hitherto import addresses
+from hitherto import addresses, protocol
 from hitherto.addresses import Address
+from hitherto.records import Stored
 from hitherto.stores.base import KINDS, Kind, Listed
+from hitherto.stores.sqlite import rows
 from hitherto.stores.sqlite.session import Session
+
+Filed: TypeAlias = tuple[str, Stored]
 
 PAGE: Final = 500
 _ACTIVE: Final = "FROM conversation INDEXED BY conversation_due WHERE bot=? AND realm='' AND wake_at<=?"
@@ -24,6 +28,7 @@ _DUE: Final = f"SELECT address {_ACTIVE} ORDER BY wake_at LIMIT ?"
 _RANGE: Final = "SELECT address FROM conversation WHERE address>? AND address<?"
 _ANY: Final = f"{_RANGE} ORDER BY address LIMIT ?"
 _RECORDED: Final = f"{_RANGE} AND recorded>0 ORDER BY address LIMIT ?"
+_RECORDS: Final = _RECORDED.replace("address", f"address, {rows.COLUMNS}", 1)
 _FILED: Final = "FROM conversation INDEXED BY conversation_state WHERE bot=? AND realm='' AND recorded>0"
 _COUNTS: Final = f"SELECT flow, state, count(*) {_FILED} GROUP BY flow, state ORDER BY flow, state"
 _NEXT_STATE: Final = f"SELECT state {_FILED} AND flow IS ? AND state>? ORDER BY state LIMIT 1"
@@ -54,6 +59,16 @@ def page(session: Session, bot: str, kind: Kind, last: Any, now: float) -> tuple
     sql = _ANY if kind == "all" else _RECORDED
     texts = [text for (text,) in session.query(sql, (last or low, high, PAGE))]
     return texts, texts[-1] if texts else last
+
+
+def records(session: Session, bot: str, kind: Kind, last: str, url: str) -> tuple[list[Filed], str]:
+    """The next addresses with their records after *last* (empty at first), and what to go on after."""
+    session.flush()
+    low, high = bounds(bot, "" if kind in KINDS else kind)
+    found = session.query(_RECORDS, (last or low, high, PAGE))
+    now = session.clock()
+    live = ((text, protocol.live_record(rows.read(tuple(rest), url).document, now)) for text, *rest in found)
+    return [(text, one) for text, one in live if one is not None], found[-1][0] if len(found) == PAGE else ""
 
 
 def due(session: Session, bot: str, limit: int) -> list[str]:

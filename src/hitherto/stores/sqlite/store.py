@@ -19,7 +19,7 @@ from hitherto.document import Answer, Claim, Document, Event, Terms, Verdict
 from hitherto.errors import BadStoreURL, StoreClosed, StoreWarning
 from hitherto.overlap import Overlap
 from hitherto.records import NO_PATCH, Patch, Stored
-from hitherto.stores.base import Facts, Kind, Listed, Store
+from hitherto.stores.base import KINDS, Facts, Kind, Listed, Store
 from hitherto.stores.sqlite import changes, listing, schema
 from hitherto.stores.sqlite.engine import Engine
 from hitherto.stores.sqlite.opening import MEMORY, SAFE_SINCE, forked, open_file
@@ -264,6 +264,21 @@ class SQLiteStore(Store):
     async def counts(self, bot: str) -> list[tuple[str | None, str | None, int]]:
         """How many records there are in each state of each flow, from an index."""
         return await self._running().submit(lambda session: listing.counts(session, bot), writes=False)
+
+    async def records(self, bot: str, kind: Kind) -> AsyncIterator[tuple[Address, Stored]]:
+        """Addresses with their records, page by page along an index."""
+        if kind in KINDS - {"all", "record"}:
+            async for pair in super().records(bot, kind):
+                yield pair
+            return
+        last, url = "", self.url
+        while True:
+            look = partial(listing.records, bot=bot, kind=kind, last=last, url=url)
+            found, last = await self._running().submit(look, writes=False)
+            for text, stored in found:
+                yield decode(text), stored
+            if not last:
+                return
 
     async def browse(
         self, bot: str, *, flow: str | None = None, state: str | None = None, after: str = "", limit: int = 50
