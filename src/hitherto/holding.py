@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from hitherto.addresses import Address, encode
+from hitherto.errors import DataError
 from hitherto.patience import Patience, SystemClock
 from hitherto.protocol import Answer, Claim, Grant, Terms
 from hitherto.records import BLANK, NO_PATCH, Patch, difference
@@ -24,6 +25,7 @@ from hitherto.stores.base import Store
 __all__ = ["Holder", "Unit"]
 
 _log = logging.getLogger("hitherto")
+_TIDY, _TIDIED_AT_ONCE = 5.0, 200
 
 
 class Unit:
@@ -93,6 +95,7 @@ class Holder:
         self.patience = Patience(SystemClock(), deadline)
         self.lines = _Lines()
         self.units: set[Unit] = set()
+        self.tidy_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewal: asyncio.TimerHandle | None = None
 
@@ -101,6 +104,7 @@ class Holder:
         if not self.opened:
             await self.store.init(self.bot)
             self.opened = True
+            self.tidy_at = self.patience.clock() + _TIDY
 
     async def take(self, address: Address) -> Unit:
         """The unit of a conversation, as soon as nobody else holds it."""
@@ -124,6 +128,9 @@ class Holder:
         unit = Unit(address, answer.grant)
         self.units.add(unit)
         self._renew_later()
+        if self.patience.clock() >= self.tidy_at:
+            self.tidy_at = self.patience.clock() + _TIDY
+            self._spawn(self._tidy())
         return unit
 
     async def settle(self, unit: Unit, patch: Patch) -> Answer:
@@ -135,6 +142,10 @@ class Holder:
             answer = await self.patience(settle)
         except asyncio.CancelledError:
             self._spawn(self._finished(unit.address, settle))
+            raise
+        except DataError:  # this cannot be stored: nothing of it is, and the conversation is free again
+            release = partial(store.release, unit.address, unit.claim, store.op(), self.terms)
+            self._spawn(self._finished(unit.address, release))
             raise
         except BaseException:
             self.lines.leave(encode(unit.address))
@@ -152,9 +163,9 @@ class Holder:
         finally:
             self.lines.leave(encode(address))
 
-    async def _finished(self, address: Address, settle: Callable[[], Awaitable[Answer]]) -> None:
+    async def _finished(self, address: Address, ending: Callable[[], Awaitable[Answer]]) -> None:
         try:
-            await self.patience(settle)
+            await self.patience(ending)
         finally:
             self.lines.leave(encode(address))
 
@@ -174,6 +185,10 @@ class Holder:
                 unit.lost = unit.lost or (not good and unit in self.units)
         finally:
             self._renew_later()
+
+    async def _tidy(self) -> None:
+        """Nobody sweeps here, so that whoever holds also drops what idle conversations have left."""
+        await self.store.expire(self.bot, _TIDIED_AT_ONCE, self.terms)
 
     async def drained(self, seconds: float) -> None:
         """Wait until nothing is held, at most so long."""
