@@ -325,7 +325,7 @@ class Store(ABC):
             record = (await self.load(address)).record
             if record is not None:
                 found[record.flow, record.state] += 1
-        return sorted([(*place, number) for place, number in found.items()], key=_none_first)
+        return sorted([(*place, number) for place, number in found.items()], key=none_first)
 
     async def browse(
         self, bot: str, *, flow: str | None = None, state: str | None = None, after: str = "", limit: int = 50
@@ -341,7 +341,7 @@ class Store(ABC):
             text = encode(address)
             if text > after:
                 listed = _listed(text, address, await self.load(address))
-                if flow is None or _is_in(listed, flow, state):
+                if flow is None or is_in(listed, flow, state):
                     found.append(listed)
         return nsmallest(limit, found, key=lambda listed: listed.cursor)
 
@@ -386,12 +386,14 @@ def protocol_address(bot: str, key: Key) -> Address:
     return Address(bot, "", key)
 
 
-def _none_first(row: tuple[str | None, str | None, int]) -> tuple[bool, str, bool, str]:
+def none_first(row: tuple[str | None, str | None, int]) -> tuple[bool, str, bool, str]:
+    """The order of ``counts``."""
     flow, state, _ = row
     return flow is not None, flow or "", state is not None, state or ""
 
 
-def _is_in(listed: Listed, flow: str, state: str | None) -> bool:
+def is_in(listed: Listed, flow: str, state: str | None) -> bool:
+    """Whether ``browse(flow=..., state=...)`` lists this conversation."""
     if not listed.recorded or listed.flow != (flow or None):
         return False
     return state is None or listed.state == (state or None)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from hitherto.errors import StoreCorrupt
-from hitherto.protocol import Answer, Dead, Document, Dropped, Entry, Grant, Lease, Op
+from hitherto.protocol import Answer, Dead, Document, Dropped, Entry, Grant, Lease, Op, Status
 from hitherto.records import Stored
 
 __all__ = ["answer_of", "document_of", "record_of", "words_of"]
@@ -34,7 +34,7 @@ class _Entry(msgspec.Struct, array_like=True, gc=False):
 
 
 class _Head(msgspec.Struct, array_like=True, gc=False):
-    status: str
+    status: Status
     seq: int
     depth: int
     wake_at: float | bool
@@ -113,7 +113,7 @@ def answer_of(reply: Any, own: bytes | None = None) -> Answer:
             head.depth,
             _time(head.wake_at),
             _dropped(head.dropped),
-            head.at,  # type: ignore[arg-type]
+            head.at,
         )
     head = _head(reply[0])
     payloads = reply[2:]
@@ -129,7 +129,7 @@ def answer_of(reply: Any, own: bytes | None = None) -> Answer:
         head.depth,
         _time(head.wake_at),
         _dropped(head.dropped),
-        head.at,  # type: ignore[arg-type]
+        head.at,
     )
 
 
@@ -217,8 +217,9 @@ def _record_words(record: Stored | None, size: int) -> Sequence[Any]:
 
 def _entry_words(entry: Entry) -> Sequence[Any]:
     return (
-        entry.seq, _or_false(entry.event_id), entry.accepted_at, entry.attempts, entry.claimed, entry.not_before,
-        _or_false(entry.expires_at), _or_false(entry.lone_until), entry.gather, entry.blocks,
+        entry.seq, _or_false(entry.event_id), entry.accepted_at, entry.attempts, entry.claimed,
+        entry.not_before, _or_false(entry.expires_at), _or_false(entry.lone_until), entry.gather,
+        entry.blocks,
     )  # fmt: skip
 
 
@@ -263,8 +264,9 @@ def _entry(entry: _Entry, payload: bytes | None) -> Entry:
     if payload is None:
         raise StoreCorrupt(_MISSING)
     return Entry(
-        entry.seq, _text(entry.id), payload, entry.accepted_at, entry.attempts, entry.claimed, entry.not_before,
-        _time(entry.expires_at), _time(entry.lone_until), entry.gather, entry.blocks,  # type: ignore[arg-type]
+        entry.seq, _text(entry.id), payload, entry.accepted_at, entry.attempts, entry.claimed,
+        entry.not_before, _time(entry.expires_at), _time(entry.lone_until), entry.gather,  # type: ignore[arg-type]
+        entry.blocks,
     )  # fmt: skip
 
 

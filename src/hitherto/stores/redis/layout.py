@@ -10,8 +10,9 @@ has all of them at hand in a cluster too::
     {hitherto:my_bot:17}:payloads:/-100/7        a hash: the payloads of what waits, and the dead letters
     {hitherto:my_bot:17}:results:/-100/7         a list: what recent operations answered
     {hitherto:my_bot:17}:due                     a sorted set: who must be looked at, and when
-    {hitherto:my_bot:17}:all, :all:<realm>       sets: every conversation; every entry of another realm
+    {hitherto:my_bot:17}:all, :all:<realm>       sorted sets: every conversation; every entry of another realm
     {hitherto:my_bot:17}:dead                    a set: the conversations with dead letters
+    {hitherto:my_bot}:layout                     how many shards the bot has, which never changes
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Layout:
                 f"{tag}:seen:{member}".encode(),
                 f"{tag}:payloads:{member}".encode(),
                 due,
-                index_of(tag, realm),
+                _index_of(tag, realm),
                 dead,
                 f"{tag}:results:{member}".encode(),
             ),
@@ -84,17 +85,22 @@ class Layout:
             not realm,
         )
 
-    def about(self, bot: str) -> bytes:
-        """The key that says how a bot is laid out."""
-        return f"{{{self.prefix}:{quote(bot, safe='')}}}:layout".encode()
+    def index(self, bot: str, number: int, realm: str) -> tuple[int, bytes]:
+        """The slot and the key of the sorted set of everything in a realm of a shard."""
+        slot, tag, *_ = self.shard(bot, number)
+        return slot, _index_of(tag, quote(realm, safe=""))
 
-    def realms(self, bot: str) -> bytes:
-        """The key of the set of a bot's realms."""
-        return f"{{{self.prefix}:{quote(bot, safe='')}}}:realms".encode()
+    def address(self, bot: str, member: str) -> Address:
+        """The address that goes by this name in the indexes of a bot."""
+        return addresses.decode(f"{quote(bot, safe='')}/{member}")
+
+    def about(self, bot: str) -> tuple[int, bytes]:
+        """The slot and the key of how a bot is laid out."""
+        tag = f"{self.prefix}:{quote(bot, safe='')}"
+        return slot_of(tag.encode()), f"{{{tag}}}:layout".encode()
 
 
-def index_of(tag: str, realm: str) -> bytes:
-    """The key of the set of everything in a realm of a shard; *realm* is percent-encoded."""
+def _index_of(tag: str, realm: str) -> bytes:
     return f"{tag}:all:{realm}".encode() if realm else f"{tag}:all".encode()
 
 

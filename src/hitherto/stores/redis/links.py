@@ -7,6 +7,7 @@ taken over, because a command through redis-py costs several times what it costs
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -14,17 +15,26 @@ from typing import Any
 from hitherto.errors import StoreError, StoreUnavailable
 from hitherto.stores.redis.wire import ServerError, new_reader
 
-__all__ = ["Link", "connected"]
+__all__ = ["Link", "Lost", "Unreachable", "connected"]
 
 _REFUSED = ("WRONGPASS", "NOAUTH", "NOPERM", "AuthenticationError", "AuthorizationError")
 
 
+class Unreachable(StoreUnavailable):
+    """There was no connection: nothing was sent."""
+
+
+class Lost(StoreUnavailable):
+    """The connection was lost before the reply came: what was sent may have been done."""
+
+
 class Link(asyncio.Protocol):
-    """A connection with replies under way; *lost* is called once, when it is no more."""
+    """A connection with replies under way; when it is lost, whoever waits for one has a :class:`Lost`."""
 
     def __init__(self, connection: Any, timeout: float, url: str) -> None:
-        self._connection = connection  # its end would close the transport
-        self._transport: asyncio.Transport = connection._writer.transport
+        self._writer = connection._writer  # its end would close the transport
+        self._transport: asyncio.Transport = self._writer.transport
+        connection._writer = connection._reader = None
         self._timeout, self._url = timeout, url
         self._reader = new_reader()
         self._under_way: deque[tuple[asyncio.Future[list[Any]], int, float]] = deque()
@@ -38,12 +48,12 @@ class Link(asyncio.Protocol):
         """The replies to packed commands, error replies among them; one write, one trip."""
         future: asyncio.Future[list[Any]] = self._loop.create_future()
         if not self.is_open:
-            future.set_exception(self._gone())
+            future.set_exception(Unreachable("the connection was lost", url=self._url))
             return future
         self._under_way.append((future, len(commands), self._loop.time()))
         self._transport.write(commands[0] if len(commands) == 1 else b"".join(commands))
         if self._watch is None:
-            self._watch = self._loop.call_later(self._timeout / 4, self._look_after)
+            self._watch = self._loop.call_later(self._timeout, self._look_after)
         return future
 
     def close(self) -> None:
@@ -91,21 +101,19 @@ class Link(asyncio.Protocol):
         while self._under_way:
             future = self._under_way.popleft()[0]
             if not future.done():
-                future.set_exception(self._gone(why))
-
-    def _gone(self, why: str = "the connection was lost") -> StoreUnavailable:
-        return StoreUnavailable(why, url=self._url)
+                future.set_exception(Lost(why, url=self._url))
 
     def _look_after(self) -> None:
         """End a connection that has not answered for too long; come again while anything is under way."""
         self._watch = None
         if not self._under_way:
             return
-        if self._under_way[0][2] <= self._loop.time() - self._timeout:
+        due = self._under_way[0][2] + self._timeout
+        if due <= self._loop.time():
             self._lost(f"no answer within {self._timeout:g} s")
             self._transport.abort()
         else:
-            self._watch = self._loop.call_later(self._timeout / 4, self._look_after)
+            self._watch = self._loop.call_at(due, self._look_after)
 
 
 async def connected(make: Callable[[], Any], timeout: float, url: str) -> Link:
@@ -116,14 +124,14 @@ async def connected(make: Callable[[], Any], timeout: float, url: str) -> Link:
             await connection.connect()
     except TimeoutError:
         await _dropped(connection)
-        raise StoreUnavailable(f"cannot connect within {timeout:g} s", url=url) from None
+        raise Unreachable(f"cannot connect within {timeout:g} s", url=url) from None
     except OSError as error:
         await _dropped(connection)
-        raise StoreUnavailable(f"cannot connect: {type(error).__name__}", url=url) from None
+        raise Unreachable(f"cannot connect: {type(error).__name__}", url=url) from None
     except asyncio.CancelledError:
         await _dropped(connection)
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the client's own kinds, which are several packages'
         await _dropped(connection)
         raise _refusal(error, url) from None
     if getattr(connection, "_writer", None) is None:
@@ -139,11 +147,9 @@ def _refusal(error: Exception, url: str) -> StoreError:
         return StoreError("the server refuses this user or password", url=url)
     if "certificate" in text.lower() or "CERTIFICATE" in text:
         return StoreError("the server's certificate is not trusted", url=url)
-    return StoreUnavailable(f"cannot connect: {kind}", url=url)
+    return Unreachable(f"cannot connect: {kind}", url=url)
 
 
 async def _dropped(connection: Any) -> None:
-    try:
+    with contextlib.suppress(Exception):
         await connection.disconnect(nowait=True)
-    except Exception:  # noqa: BLE001, S110 - it was not there
-        pass

@@ -1,42 +1,60 @@
-"""Which server a hash slot lives on, and how a call finds its way there when that has changed."""
+"""The servers behind a store, how a call finds the right one, and what is done when that fails.
+
+A call is repeated here as long as its time lasts: at once where the server says what to do (``NOSCRIPT``,
+``MOVED``, ``ASK``), with back-off while nobody can answer (a lost connection, ``LOADING``, a failover). One
+whose reply was lost may have been done: it is repeated only if that is harmless.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
-from hitherto.errors import StoreClosed, StoreUnavailable
+from hitherto.errors import StoreError, StoreUnavailable
 from hitherto.stores.gather import Gather
-from hitherto.stores.redis.links import Link, connected
+from hitherto.stores.redis.failures import PASSING, translated
+from hitherto.stores.redis.layout import SLOTS
+from hitherto.stores.redis.links import Link, Lost, Unreachable, connected
 from hitherto.stores.redis.scripts import by_hash
+from hitherto.stores.redis.urls import Servers
 from hitherto.stores.redis.wire import ServerError, pack
 
-__all__ = ["Node", "Single"]
+__all__ = ["Cluster", "Node", "Servers", "Single", "nodes_of"]
 
-LANES = 16
-MAX_BATCH = 32
+LANES: Final = 16
+MAX_BATCH: Final = 32
+_LONGEST_PAUSE: Final = 0.25
+_ASKING: Final = pack((b"ASKING",))
+
+Connect = Callable[[], Awaitable[Link]]
+Place = tuple[str, int]
 
 
 class Node:
     """One server: a connection that comes back when it was lost, and the gathering before it."""
 
-    def __init__(self, make: Callable[[], Any], timeout: float, url: str) -> None:
-        self._make, self._timeout, self._url = make, timeout, url
+    def __init__(self, connect: Connect, timeout: float, url: str) -> None:
+        self._connect, self._url = connect, url
         self._link: Link | None = None
         self._connecting: asyncio.Task[Link] | None = None
-        self._closed = False
+        self._closed: StoreError | None = None
         self.gather: Gather[bytes, Any] = Gather(
             self._send, lanes=LANES, max_batch=MAX_BATCH, timeout=timeout, url=url
         )
 
-    def execute(self, *commands: bytes) -> asyncio.Future[list[Any]] | Coroutine[Any, Any, list[Any]]:
-        """The replies to packed commands that travel together, error replies among them."""
-        return self._send(list(commands))
+    async def execute(self, *commands: bytes) -> list[Any]:
+        """The replies to packed commands that travel together and at once, error replies among them."""
+        return await self._send(list(commands))
 
     async def ask(self, *words: bytes | str | int) -> Any:
         """The reply to one command; an error reply is raised."""
         return await self.gather(pack(words))
+
+    async def teach(self) -> None:
+        """Teach the server the scripts that it does not know."""
+        await _taught(await self._connected_link())
 
     def drop(self) -> None:
         """Let the connection go; the next call makes a new one."""
@@ -44,10 +62,10 @@ class Node:
         if link is not None:
             link.close()
 
-    async def close(self) -> None:
-        """Let the connection go for good, after what is under way."""
-        self._closed = True
-        self.gather.close(StoreClosed("the store was closed; open() it again before using it", url=self._url))
+    async def close(self, error: StoreError) -> None:
+        """Let the connection go for good, after what is under way; who comes later gets *error*."""
+        self._closed = error
+        self.gather.close(error)
         await self.gather.drained()
         if self._connecting is not None:
             self._connecting.cancel()
@@ -61,21 +79,21 @@ class Node:
         return self._reconnected(commands)
 
     async def _reconnected(self, commands: list[bytes]) -> list[Any]:
-        return await (await self.link()).execute(commands)
+        return await (await self._connected_link()).execute(commands)
 
-    async def link(self) -> Link:
+    async def _connected_link(self) -> Link:
         """The connection, made anew if it was lost; everybody who wants it waits for the same one."""
         if self._link is not None and self._link.is_open:
             return self._link
-        if self._closed:
-            raise StoreClosed("the store was closed; open() it again before using it", url=self._url)
+        if self._closed is not None:
+            raise self._closed
         if self._connecting is None:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
-            self._connecting.add_done_callback(self._connected)
+            self._connecting = asyncio.get_running_loop().create_task(self._prepared())
+            self._connecting.add_done_callback(self._prepared_now)
         return await asyncio.shield(self._connecting)
 
-    async def _connect(self) -> Link:
-        link = await connected(self._make, self._timeout, self._url)
+    async def _prepared(self) -> Link:
+        link = await self._connect()
         try:
             await _taught(link)
         except BaseException:
@@ -84,7 +102,7 @@ class Node:
         self._link = link
         return link
 
-    def _connected(self, task: asyncio.Task[Link]) -> None:
+    def _prepared_now(self, task: asyncio.Task[Link]) -> None:
         self._connecting = None
         if not task.cancelled():
             task.exception()  # whoever waited has it
@@ -95,38 +113,221 @@ async def _taught(link: Link) -> None:
     scripts = by_hash()
     (known,) = await link.execute([pack((b"SCRIPT", b"EXISTS", *scripts))])
     if isinstance(known, ServerError):
-        return
+        return  # what is wrong (LOADING, a missing permission) is said to whoever calls a script
     missing = [one for one, there in zip(scripts.values(), known, strict=True) if not there]
     if missing:
         await link.execute([pack((b"SCRIPT", b"LOAD", one.text)) for one in missing])
 
 
 class Single:
-    """One server holds everything; behind sentinels it may become another one."""
+    """One server holds everything; *connect* may find it anew each time, as sentinels do."""
 
-    def __init__(self, make: Callable[[], Any], timeout: float, url: str) -> None:
-        self._node = Node(make, timeout, url)
-        self._url = url
+    def __init__(self, connect: Connect, timeout: float, url: str) -> None:
+        self._timeout, self._url = timeout, url
+        self._node = Node(connect, timeout, url)
 
     async def open(self) -> None:
-        """Connect."""
-        await self._node.link()
+        """Connect, and see that it answers."""
+        await self._node.ask("PING")
 
-    async def close(self) -> None:
-        """Let go."""
-        await self._node.close()
+    async def close(self, error: StoreError) -> None:
+        """Let go of the connections."""
+        await self._node.close(error)
 
     def node(self, slot: int) -> Node:
         """The server that holds a slot."""
         return self._node
 
-    def nodes(self) -> list[Node]:
+    def all(self) -> list[Node]:
         """Every server that holds slots."""
         return [self._node]
 
-    async def moved(self, error: ServerError, node: Node) -> Node:
-        """The server that an error names instead."""
-        raise StoreUnavailable("the server belongs to a cluster: use redis+cluster://", url=self._url)
+    async def again(
+        self,
+        slot: int,
+        error: ServerError | StoreUnavailable,
+        began: float,
+        build: Callable[[], bytes],
+        harmless: bool,
+    ) -> Any:
+        """The reply to a call after a first *error*; *build* makes it anew, *harmless*: it may be done twice.
 
-    async def refreshed(self) -> None:
-        """Look again who holds what."""
+        It ends before *began* plus the timeout, with a ``StoreError`` if nothing helped.
+        """
+        attempt = 0
+        try:
+            async with asyncio.timeout_at(began + self._timeout):
+                while True:
+                    if not _worth_repeating(error, harmless):
+                        raise translated(error, self._url) from None
+                    if attempt:
+                        await asyncio.sleep(
+                            min(0.01 * 2**attempt, _LONGEST_PAUSE) * (0.5 + random.random() / 2)
+                        )
+                    attempt += 1
+                    try:
+                        return await self._once_more(slot, error, build())
+                    except (ServerError, Lost, Unreachable) as next_error:
+                        error = next_error
+        except TimeoutError:
+            raise translated(error, self._url) from None
+
+    async def _once_more(self, slot: int, error: Exception, packed: bytes) -> Any:
+        code = error.code if isinstance(error, ServerError) else ""
+        if code == "NOSCRIPT":
+            await self.node(slot).teach()
+        elif code == "READONLY":
+            self.node(slot).drop()
+        elif code == "MOVED":
+            raise StoreError("the server belongs to a cluster: use redis+cluster://", url=self._url)
+        return await self.node(slot).gather(packed, len(packed))
+
+
+def _worth_repeating(error: Exception, harmless: bool) -> bool:
+    if isinstance(error, ServerError):
+        return error.code in PASSING
+    return isinstance(error, Unreachable) or (isinstance(error, Lost) and harmless)
+
+
+class Cluster(Single):
+    """Each server holds some of the slots; who holds which is asked again when it proves to be otherwise."""
+
+    def __init__(
+        self,
+        connect_to: Callable[[str, int], Awaitable[Link]],
+        seeds: tuple[Place, ...],
+        timeout: float,
+        url: str,
+    ) -> None:
+        self._connect_to, self._seeds, self._timeout, self._url = connect_to, seeds, timeout, url
+        self._by_place: dict[Place, Node] = {}
+        self._slots: list[Node | None] = [None] * SLOTS
+        self._asking: asyncio.Task[None] | None = None
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Find out who holds what."""
+        await self._refresh()
+
+    async def close(self, error: StoreError) -> None:
+        """Let go of all connections."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        closing = [node.close(error) for node in self._by_place.values()]
+        await asyncio.gather(*closing, *self._retiring)
+
+    def node(self, slot: int) -> Node:
+        """The server that holds a slot."""
+        node = self._slots[slot]
+        if node is None:
+            raise Unreachable("no server of the cluster serves this slot", url=self._url)
+        return node
+
+    def all(self) -> list[Node]:
+        """Every server that holds slots."""
+        return list(dict.fromkeys(node for node in self._slots if node is not None))
+
+    async def _once_more(self, slot: int, error: Exception, packed: bytes) -> Any:
+        if not isinstance(error, ServerError):
+            await self._refresh()
+        elif error.code == "NOSCRIPT":
+            await self.node(slot).teach()
+        elif error.code == "ASK":
+            return await self._asked(self._at(*_place_in(error)), packed)
+        elif error.code == "MOVED":
+            self._slots[slot] = self._at(*_place_in(error))
+            self._refresh()
+        else:
+            await self._refresh()
+        return await self.node(slot).gather(packed, len(packed))
+
+    async def _asked(self, node: Node, packed: bytes) -> Any:
+        """A slot is on its way: what is not where it was is at its new place already."""
+        _, reply = await node.execute(_ASKING, packed)
+        if isinstance(reply, ServerError) and reply.code == "NOSCRIPT":
+            await node.teach()
+            _, reply = await node.execute(_ASKING, packed)
+        if isinstance(reply, ServerError):
+            raise reply
+        return reply
+
+    def _at(self, host: str, port: int) -> Node:
+        node = self._by_place.get((host, port))
+        if node is None:
+
+            async def connect() -> Link:
+                return await self._connect_to(host, port)
+
+            node = self._by_place[host, port] = Node(connect, self._timeout, self._url)
+        return node
+
+    def _refresh(self) -> Awaitable[None]:
+        """Ask who holds what; everybody who wants to know waits for the same answer."""
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._ask_around())
+            self._asking.add_done_callback(self._asked_around)
+        return asyncio.shield(self._asking)
+
+    def _asked_around(self, task: asyncio.Task[None]) -> None:
+        self._asking = None
+        if not task.cancelled():
+            task.exception()  # whoever waited has it
+
+    async def _ask_around(self) -> None:
+        error: Exception = Unreachable("no server of the cluster answers", url=self._url)
+        for host, port in dict.fromkeys((*self._by_place, *self._seeds)):
+            try:
+                async with asyncio.timeout(self._timeout / 4):
+                    (found,) = await self._at(host, port).execute(pack((b"CLUSTER", b"SLOTS")))
+                if isinstance(found, ServerError):
+                    raise found
+            except (StoreUnavailable, ServerError, TimeoutError) as failure:
+                error = failure if isinstance(failure, ServerError) else error
+                continue
+            if found:
+                await self._learn(host, found)
+                return
+        if isinstance(error, ServerError):
+            raise translated(error, self._url)
+        raise error
+
+    async def _learn(self, asked: str, ranges: list[list[Any]]) -> None:
+        """Take over what a server said; connections to those that hold nothing any more are let go."""
+        slots: list[Node | None] = [None] * SLOTS
+        for first, last, (host, port, *_), *_replicas in ranges:
+            node = self._at(host.decode() if host else asked, int(port))
+            slots[first : last + 1] = [node] * (last + 1 - first)
+        self._slots = slots
+        holders = set(map(id, slots))
+        for place, node in list(self._by_place.items()):
+            if id(node) not in holders:
+                del self._by_place[place]
+                self._retire(node)
+
+    def _retire(self, node: Node) -> None:
+        gone = Unreachable("the server holds no slots any more", url=self._url)
+        task = asyncio.get_running_loop().create_task(node.close(gone))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+
+def _place_in(error: ServerError) -> Place:
+    """Where ``MOVED 1234 host:port`` or ``ASK 1234 host:port`` points to."""
+    host, _, port = error.text.split()[2].rpartition(":")
+    return host, int(port)
+
+
+def nodes_of(servers: Servers, timeout: float) -> Single:
+    """The servers that a URL or a client speaks of."""
+    url, make, sentinels = servers.url, servers.make, servers.sentinels
+
+    async def connect(*place: Any) -> Link:
+        return await connected(lambda: make(*place), timeout, url)
+
+    async def connect_to_master() -> Link:
+        return await connect(*await sentinels.master(timeout, url)) if sentinels else await connect()
+
+    if servers.seeds:
+        return Cluster(connect, servers.seeds, timeout, url)
+    return Single(connect_to_master, timeout, url)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 _ALONE: Final = frozenset({"due"})
 NAMES: Final = (
     "accept", "settle", "take_over", "acquire", "renew", "release", "force_release", "dead", "forget",
-    "expire", "remember", "load", "read", "swap", "filed", "due",
+    "expire", "remember", "load", "read", "swap", "glance", "due",
 )  # fmt: skip
 _PLACES: Final = re.compile(r"^local ([A-Z_, ]+) = ([0-9, ]+)$\n", re.MULTILINE)
 _INDEX: Final = re.compile(r"\[([A-Z][A-Z_]+)\]")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from hitherto.errors import BadStoreURL, MissingExtra, redact
+from hitherto.stores.redis.sentinels import Sentinels
 
 __all__ = ["Servers", "servers_of_client", "servers_of_url"]
 
 SCHEMES: Final = ("redis", "rediss", "redis+unix", "redis+sentinel", "redis+cluster", "valkey", "valkeys")
 OPTIONS: Final = (
-    "client_name", "db", "password", "prefix", "sentinel_password", "sentinel_username", "shards", "ssl",
-    "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile", "timeout", "username",
+    "client_name", "db", "password", "prefix", "sentinel_password", "sentinel_username", "shards",
+    "ssl", "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile",
+    "timeout", "username",
 )  # fmt: skip
 _OURS: Final = frozenset(
     {"db", "prefix", "shards", "timeout", "ssl", "sentinel_username", "sentinel_password"}
@@ -30,16 +33,18 @@ _TRUE: Final = {
     "off": False,
 }
 
-Maker = Callable[[], Any]
+Maker = Callable[..., Any]
 
 
 class Servers(NamedTuple):
-    """How to connect: ``make`` to the one server, or ``make_to`` a host and port, beginning at ``seeds``."""
+    """How connections are made: ``make()`` to the one server; ``make(host, port)`` to the master that
+    ``sentinels`` name, or to the masters of the cluster that ``seeds`` belong to.
+    """
 
     url: str
-    make: Maker | None
-    make_to: Callable[[str, int], Any] | None = None
+    make: Maker
     seeds: tuple[tuple[str, int], ...] = ()
+    sentinels: Sentinels | None = None
 
 
 def servers_of_url(url: str) -> tuple[Servers, dict[str, Any]]:
@@ -71,25 +76,33 @@ def _own_options(given: dict[str, str]) -> dict[str, Any]:
 
 def _servers(parts: SplitResult, given: dict[str, str], timeout: float, url: str) -> Servers:
     connection = client_module("connection")
-    settings = _settings(parts, given, timeout)
     secure = parts.scheme in ("rediss", "valkeys") or _flag(given, "ssl")
+    if not secure and (stray := [name for name in given if name.startswith("ssl_")]):
+        raise ValueError(f"{', '.join(stray)}: only with rediss://, or with ssl=yes")
+    settings = _settings(parts, given, timeout)
     kind = connection.SSLConnection if secure else connection.Connection
     if parts.scheme == "redis+unix":
         if not parts.path:
             raise ValueError("write redis+unix:///path/to/socket?db=0")
-        unix = connection.UnixDomainSocketConnection
-        return Servers(url, lambda: unix(path=unquote(parts.path), db=_db(given.get("db", "0")), **settings))
+        unix, db = connection.UnixDomainSocketConnection, _db(given.get("db", "0"))
+        return Servers(url, lambda: unix(path=unquote(parts.path), db=db, **settings))
     hosts = _hosts(parts)
     pieces = [unquote(piece) for piece in parts.path.split("/") if piece]
     if parts.scheme == "redis+cluster":
         if pieces not in ([], ["0"]) or given.get("db", "0") != "0":
             raise ValueError("a cluster has database 0 only")
-        return Servers(url, None, lambda host, port: kind(host=host, port=port, **settings), hosts)
+        return Servers(url, lambda host, port: kind(host=host, port=port, **settings), seeds=hosts)
     if parts.scheme == "redis+sentinel":
         if not 1 <= len(pieces) <= 2:
             raise ValueError("write redis+sentinel://host:port,host:port/service/0")
         db = _db(given.get("db", pieces[1] if len(pieces) > 1 else "0"))
-        return Servers(url, _through_sentinels(hosts, pieces[0], db, secure, settings, given, timeout))
+        own = _sentinel_settings(settings, given)
+        makers = [partial(kind, host=host, port=port, **own) for host, port in hosts]
+        return Servers(
+            url,
+            lambda host, port: kind(host=host, port=port, db=db, **settings),
+            sentinels=Sentinels(makers, pieces[0]),
+        )
     if len(hosts) > 1 or len(pieces) > 1:
         raise ValueError(f"write {parts.scheme}://user:password@host:6379/0")
     db = _db(given.get("db", pieces[0] if pieces else "0"))
@@ -109,26 +122,15 @@ def _settings(parts: SplitResult, given: dict[str, str], timeout: float) -> dict
     }
     for name in set(given) - _OURS - {"username", "password"}:
         settings[name] = _flag(given, name) if name == "ssl_check_hostname" else given[name]
+    if settings.get("ssl_cert_reqs", "required") not in ("none", "optional", "required"):
+        raise ValueError(f"ssl_cert_reqs={given['ssl_cert_reqs']!r}: none, optional or required")
     return settings
 
 
-def _through_sentinels(
-    hosts: tuple[tuple[str, int], ...],
-    service: str,
-    db: int,
-    secure: bool,
-    settings: dict[str, Any],
-    given: dict[str, str],
-    timeout: float,
-) -> Maker:
-    module = client_module("sentinel")
-    own = {"socket_connect_timeout": timeout, "socket_timeout": timeout, "protocol": 2}
-    for name in ("username", "password"):
-        if f"sentinel_{name}" in given:
-            own[name] = given[f"sentinel_{name}"]
-    sentinels = module.Sentinel(hosts, sentinel_kwargs=own)
-    client = sentinels.master_for(service, db=db, ssl=secure, **settings)
-    return lambda: client.connection_pool.make_connection()
+def _sentinel_settings(settings: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:
+    """How to connect to the sentinels themselves: with a user and password of their own, or with none."""
+    own = {"username": given.get("sentinel_username"), "password": given.get("sentinel_password")}
+    return {**settings, **own}
 
 
 def _hosts(parts: SplitResult) -> tuple[tuple[str, int], ...]:
@@ -157,17 +159,16 @@ def _flag(given: dict[str, str], name: str) -> bool:
 
 
 def servers_of_client(client: Any) -> Servers:
-    """The servers of a client of redis-py or valkey-py, asyncio kind: connections are made as it makes them."""
+    """The servers of an asyncio client of redis-py or valkey-py: connections are made as it makes them."""
     if hasattr(client, "nodes_manager"):
         return _of_cluster(client)
     pool = getattr(client, "connection_pool", None)
     if pool is None or ".asyncio." not in type(pool).__module__:
         raise TypeError(
-            f"client={type(client).__module__}.{type(client).__name__}: give a redis.asyncio.Redis or RedisCluster "
-            "(or its sister from valkey.asyncio), or a URL"
+            f"client={type(client).__module__}.{type(client).__name__}: give a URL, or a client of "
+            "redis.asyncio or valkey.asyncio"
         )
-    kind, settings = pool.connection_class, _plain(pool.connection_kwargs)
-    settings.pop("connection_pool", None)
+    kind, settings = pool.connection_class, _plain(pool.connection_class, pool.connection_kwargs)
     if hasattr(pool, "sentinel_manager"):
         settings["connection_pool"] = pool
     where = settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
@@ -176,19 +177,33 @@ def servers_of_client(client: Any) -> Servers:
 
 def _of_cluster(client: Any) -> Servers:
     nodes = list(client.nodes_manager.startup_nodes.values())
-    kind, settings = nodes[0].connection_class, _plain(nodes[0].connection_kwargs)
+    kind = nodes[0].connection_class
+    settings = _plain(kind, nodes[0].connection_kwargs)
     for name in ("host", "port"):
         settings.pop(name, None)
     seeds = tuple([(str(node.host), int(node.port)) for node in nodes])
     url = "redis+cluster://" + ",".join(f"{host}:{port}" for host, port in seeds)
-    return Servers(url, None, lambda host, port: kind(host=host, port=port, **settings), seeds)
+    return Servers(url, lambda host, port: kind(host=host, port=port, **settings), seeds)
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """A client's connection settings without what only its own pool can use."""
-    foreign = ("maint_notifications", "orig_", "event_dispatcher", "cache")
+def _plain(kind: type, settings: dict[str, Any]) -> dict[str, Any]:
+    """A client's connection settings without what only its own pool can use, and without its repetitions."""
+    foreign = (
+        "maint_notifications",
+        "orig_",
+        "event_dispatcher",
+        "cache",
+        "connection_pool",
+        "retry",
+        "himport",
+    )
     kept = {name: value for name, value in settings.items() if not name.startswith(foreign)}
-    return {**kept, "protocol": 2, "decode_responses": False}
+    base = next(one for one in kind.__mro__ if one.__name__ == "AbstractConnection")
+    package = base.__module__.partition(".")[0]
+    retry = import_module(f"{package}.asyncio.retry").Retry(
+        import_module(f"{package}.backoff").NoBackoff(), 0
+    )
+    return {**kept, "protocol": 2, "decode_responses": False, "retry": retry}
 
 
 def client_module(name: str) -> Any:

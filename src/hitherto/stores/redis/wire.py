@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import re
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias
 
 __all__ = ["PythonReader", "Reader", "ServerError", "new_reader", "pack", "pack_in_python"]
 
 
+Pack: TypeAlias = Callable[[tuple[bytes | str | int, ...]], bytes]
+_INSIDE_SCRIPT: Final = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ")
+
+
 class ServerError(Exception):
-    """The server answered with an error; ``code`` is its first word, or that of the error inside a script."""
+    """The server answered with an error; ``code`` is its first word, or (Redis 6.2) that of the error inside
+    a script.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
-        self.code = text.partition(" ")[0]
+        inside = _INSIDE_SCRIPT.search(text)
+        self.code = text.partition(" ")[0] if inside is None else inside[1]
 
 
 class Reader(Protocol):
@@ -87,7 +96,7 @@ class PythonReader:
 try:
     import hiredis
 
-    pack = hiredis.pack_command
+    pack: Pack = hiredis.pack_command  # type: ignore[assignment]
 
     def new_reader() -> Reader:
         """A reader of one connection's replies."""

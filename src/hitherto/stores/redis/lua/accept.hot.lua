@@ -8,7 +8,7 @@ if P[8] and #c[INBOX] == 0 and not (c[OWNER] and c[DEADLINE] > now)
 then
   local seq, epoch, deadline = c[NEXT], c[EPOCH] + 1, now + P[9]
   local entry = {seq, P[7], now, 1, true, 0, false, false, P[8], false}
-  c[VERSION], c[EPOCH], c[OWNER], c[DEADLINE] = c[VERSION] + 1, epoch, P[6], deadline
+  c[VERSION], c[EPOCH], c[OWNER], c[DEADLINE] = raw and c[VERSION] + 1 or first_version(), epoch, P[6], deadline
   c[NEXT], c[INBOX][1], c[TOUCHED] = seq + 1, entry, now
   if op then
     local line = string.format('%s\t%.17g granted %d %d %d', op, now, epoch, seq, seq)
@@ -29,7 +29,7 @@ then
     redis.call('ZADD', KEYS[5], deadline, member)
   end
   redis.call('SET', KEYS[1], cmsgpack.pack(c))
-  if not raw then redis.call('SADD', KEYS[6], member) end
+  if not raw then redis.call('ZADD', KEYS[6], 0, member) end
   local live = c[RECORD] and not (c[EXPIRES] and c[EXPIRES] <= now)
   return {
     cmsgpack.pack({

@@ -1,7 +1,7 @@
 -- Tidy: an expired record, old seen ids and results, a dead lease with nothing behind it; remove what is void.
 -- 1 when something changed.
 
-if not raw then return redis.call('SREM', KEYS[6], member) end
+if not raw then return redis.call('ZREM', KEYS[6], member) end
 local changed = false
 terms[SEEN_LIMIT] = math.huge
 if c[RECORD] and not is_live() then
@@ -21,7 +21,7 @@ end
 if changed then save('tidied') end
 if is_bare() and (c[EPOCH] == 0 or c[TOUCHED] <= now - terms[TOMBSTONE]) then
   redis.call('DEL', KEYS[1])
-  redis.call('SREM', KEYS[6], member)
+  redis.call('ZREM', KEYS[6], member)
   changed = true
 end
 return changed and 1 or 0

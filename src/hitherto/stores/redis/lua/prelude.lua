@@ -36,15 +36,12 @@ local function depth()
 end
 
 local function wake_at()
-  local at, open = c[OWNER] and c[DEADLINE], not c[OWNER]
+  if c[OWNER] then return c[DEADLINE] end
+  local at = false
   for _, e in ipairs(c[INBOX]) do
-    local when
-    if e[LONE] then
-      when = e[LONE]
-    elseif open then
-      when, open = e[NOT_BEFORE], not e[BLOCKS]
-    end
-    if when and (not at or when < at) then at = when end
+    local when = e[LONE] or e[NOT_BEFORE]
+    if not at or when < at then at = when end
+    if e[BLOCKS] then break end
   end
   return at
 end
@@ -186,7 +183,7 @@ local function write_conversation()
   if c[EPOCH] == 0 and is_bare() then
     if raw then
       redis.call('DEL', KEYS[1])
-      redis.call('SREM', KEYS[6], member)
+      redis.call('ZREM', KEYS[6], member)
     end
     return
   end
@@ -196,7 +193,7 @@ local function write_conversation()
   else
     redis.call('SET', KEYS[1], cmsgpack.pack(c))
   end
-  if not raw then redis.call('SADD', KEYS[6], member) end
+  if not raw then redis.call('ZADD', KEYS[6], 0, member) end
 end
 
 local function write_indexes()
@@ -213,9 +210,14 @@ local function write_indexes()
   if had_dead ~= (#c[DEAD] > 0) then redis.call(had_dead and 'SREM' or 'SADD', KEYS[7], member) end
 end
 
--- a change is one version on; 'tidied' nobody touched it, 'pulled' only brought an entry forward
+-- a conversation begins at a version of its own time: the one before it at this place may have been dropped, and
+-- whoever still holds a version of that one must not succeed with it; a change is one version on; 'tidied' nobody touched it, 'pulled' only brought an entry forward
 local function save(how)
-  if how ~= 'pulled' then c[VERSION] = c[VERSION] + 1 end
+  if not raw then
+    c[VERSION] = first_version()
+  elseif how ~= 'pulled' then
+    c[VERSION] = c[VERSION] + 1
+  end
   if not how then c[TOUCHED] = now end
   if data_changed then write_data() end
   if put then chunked('HSET', KEYS[4], put) end

@@ -35,3 +35,7 @@ if raw then
 else
   c = {0, 0, false, 0, 1, false, false, false, false, 0, 0, {}, {}, 0, '', false, 0, 0, 1, 1, 0, 0, 0, 0}
 end
+
+local function first_version()
+  return math.max(1, math.floor(now * 10000))
+end

@@ -2,7 +2,7 @@
 
 local repeated = replayed()
 if repeated then return repeated end
-if is_busy() then return reply('nothing') end
+if not raw or is_busy() then return reply('nothing') end
 local dropped, leased = {}, c[OWNER]
 local grant = taken(P[6], dropped)
 if grant then return done('granted', -1, grant, some(dropped)) end
