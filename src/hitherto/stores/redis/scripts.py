@@ -28,7 +28,7 @@ class Script(NamedTuple):
 @cache
 def script(name: str) -> Script:
     """A script by name: the common case before everything else, where there is one, then what is shared."""
-    folder = files(__package__) / "lua"
+    folder = files("hitherto.stores.redis") / "lua"
     parts = [name] if name in _ALONE else ["start", f"{name}.hot", "prelude", name]
     found = [folder / f"{part}.lua" for part in parts]
     text = "\n".join([part.read_text() for part in found if part.is_file()])

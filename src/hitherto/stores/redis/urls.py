@@ -106,7 +106,7 @@ def _servers(parts: SplitResult, given: dict[str, str], timeout: float, url: str
     if len(hosts) > 1 or len(pieces) > 1:
         raise ValueError(f"write {parts.scheme}://user:password@host:6379/0")
     db = _db(given.get("db", pieces[0] if pieces else "0"))
-    (host, port), *_ = hosts
+    host, port = hosts[0]
     return Servers(url, lambda: kind(host=host, port=port, db=db, **settings))
 
 
