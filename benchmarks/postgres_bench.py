@@ -1,9 +1,9 @@
-"""Turns per second on PostgreSQL: gathered, against the same functions called one by one through a pool of 10.
+"""Turns per second on PostgreSQL: gathered, and the same functions called one by one through a pool of 10.
 
-``python benchmarks/postgres_bench.py [URL]`` - without a URL it starts a server of its own (fsync on). Both ways do
-accept + commit of a turn that changes state and data, for 100 concurrent conversations, with
-``synchronous_commit=on``; rounds are interleaved, and the medians are compared. The pool is measured twice: as asyncpg
-makes it, and without the reset that it sends when a connection is given back.
+``python benchmarks/postgres_bench.py [URL]`` - without a URL it starts a server of its own (fsync on). Both
+ways do accept + commit of a turn that changes state and data, for 100 concurrent conversations, with
+``synchronous_commit=on``; rounds are interleaved, and the medians are compared. The pool is measured twice:
+as asyncpg makes it, and without the reset that it sends when a connection is given back.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ async def measure(url: str) -> None:
             "SELECT current_setting('synchronous_commit')||'/'||current_setting('fsync')"
         )
         print(
-            f"synchronous_commit/fsync = {durable}; {CONVERSATIONS} conversations, {ROUNDS} rounds of {SECONDS} s"
+            f"synchronous_commit/fsync = {durable}; "
+            f"{CONVERSATIONS} conversations, {ROUNDS} rounds of {SECONDS} s"
         )
         ways = {
             "gathered": gathered(store),
@@ -138,8 +139,8 @@ def report(found: dict[str, list[float]], alone: dict[str, list[float]]) -> None
     for name, rates in found.items():
         middle, single = statistics.median(rates), statistics.median(alone[name])
         print(
-            f"{name:15} {middle:8.0f} turns/s ({min(rates):.0f} to {max(rates):.0f}); gathered is {best / middle:.2f} "
-            f"times that; alone {single:.0f} turns/s"
+            f"{name:15} {middle:8.0f} turns/s ({min(rates):.0f} to {max(rates):.0f}); "
+            f"gathered is {best / middle:.2f} times that; alone {single:.0f} turns/s"
         )
 
 

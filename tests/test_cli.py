@@ -462,6 +462,8 @@ def test_doctor_names_each_fault(bare, tmp_path):
 
 
 def test_doctor_names_a_missing_extra(bare, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("hitherto.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     code, out, _ = bare("doctor", "postgresql://user:hidden@localhost/bot")
     assert (code, 'pip install "hitherto[postgres]"' in out) == (4, True)

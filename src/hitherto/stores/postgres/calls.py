@@ -1,7 +1,7 @@
 """The two calls of a turn as arrays: many operations in, one row out for each.
 
-``accept_v1`` and ``settle_v1`` answer what the protocol answers, or ``slow`` where the case is a rare one; what
-they would answer so for certain is not sent at all (see :func:`is_slow_accept`, :func:`is_slow_settle`).
+``accept_v1`` and ``settle_v1`` answer what the protocol answers, or ``slow`` where the case is a rare one;
+what is ``slow`` for certain is not sent at all (see :func:`is_slow_accept`, :func:`is_slow_settle`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hitherto import codec
-from hitherto.document import Answer, Claim, Entry, Event, Grant, Terms, Verdict
+from hitherto.document import Answer, Claim, Entry, Event, Gather, Grant, Terms, Verdict
 from hitherto.errors import DataError
 from hitherto.overlap import Burst, ByFlow, Concurrent, Debounce, Overlap, Policy, Queue, Reject
 from hitherto.records import Patch
-from hitherto.stores.postgres.columns import Place, got_id, got_stored, put_id, put_text
+from hitherto.stores.postgres.columns import Place, call_of, got_id, got_stored, put_id, put_text
 
-ACCEPT: Final = 'SELECT * FROM "hitherto".accept_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)'
-SETTLE: Final = (
-    'SELECT * FROM "hitherto".settle_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,'
-    "$21,$22,$23,$24,$25,$26,$27)"
-)
+ACCEPT: Final = call_of("accept_v1", 16)
+SETTLE: Final = call_of("settle_v1", 27)
 _KINDS: Final[dict[type, str]] = {Reject: "reject", Debounce: "debounce", Concurrent: "slow"}
 
 
@@ -114,21 +111,21 @@ def accept_arguments(items: Sequence[Accept], moment: float | None) -> list[Any]
 
 def accept_answer(item: Accept, row: Mapping[str, Any]) -> Answer | None:
     """The answer in a row; ``None`` for the long way."""
-    place, status, seq, epoch, deadline, depth, wake_at, at, *_ = row  # type: ignore[misc]
+    status, seq, at = row["status"], row["seq"], row["at"]
     if status == "slow":
         return None
     grant = None
     if status == "granted":
-        gather = "burst" if _is_burst(item.overlap, row) else ""
-        entry = Entry(seq, item.event.id, item.event.payload, at, 1, True, 0.0, None, None, gather)  # type: ignore[arg-type]
-        grant = Grant(epoch, (entry,), got_stored(row), deadline)
-    return Answer(status, seq, grant, depth, wake_at, (), at)
+        gather: Gather = "burst" if _is_burst(item.overlap, row) else ""
+        entry = Entry(seq, item.event.id, item.event.payload, at, 1, True, 0.0, None, None, gather)
+        grant = Grant(row["epoch"], (entry,), got_stored(row), row["deadline"])
+    return Answer(status, seq, grant, row["depth"], row["wake_at"], (), at)
 
 
 def _is_burst(overlap: Overlap, row: Mapping[str, Any]) -> bool:
     if isinstance(overlap, ByFlow):
-        flow = row["flow"] if row["recorded"] else None
-        return isinstance(overlap.flows.get(flow, overlap.default), Burst)
+        policy = overlap.flows.get(row["flow"], overlap.default) if row["recorded"] else overlap.default
+        return isinstance(policy, Burst)
     return isinstance(overlap, Burst)
 
 

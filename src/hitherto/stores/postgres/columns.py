@@ -29,6 +29,12 @@ class Place(NamedTuple):
     digest: bytes
 
 
+def call_of(function: str, arguments: int) -> str:
+    """The statement that calls one of our functions, written for the default schema."""
+    places = ",".join(f"${n}" for n in range(1, arguments + 1))
+    return f'SELECT * FROM "hitherto".{function}({places})'  # noqa: S608
+
+
 def place_of(address: Address) -> Place:
     """The place of an address."""
     text = addresses.encode(address)
@@ -141,8 +147,9 @@ def _got_inbox(row: Mapping[str, Any]) -> tuple[Entry, ...]:
     if not row["inbox_seqs"]:
         return ()
     columns = _columns(
-        row, "inbox_seqs", "inbox_events", "inbox_longs", "inbox_payloads", "inbox_accepted", "inbox_attempts",
-        "inbox_claimed", "inbox_not_before", "inbox_expires", "inbox_lone", "inbox_gathers", "inbox_blocks",
+        row, "inbox_seqs", "inbox_events", "inbox_longs", "inbox_payloads", "inbox_accepted",
+        "inbox_attempts", "inbox_claimed", "inbox_not_before", "inbox_expires", "inbox_lone", "inbox_gathers",
+        "inbox_blocks",
     )  # fmt: skip
     return tuple([Entry(seq, got_id(short, long), *rest) for seq, short, long, *rest in columns])
 

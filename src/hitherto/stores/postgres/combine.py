@@ -1,4 +1,4 @@
-"""Changes that take the long way: those of one conversation that wait together share one load and one write."""
+"""Changes that take the long way: those of one conversation that wait together share a load and a write."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hitherto.errors import StoreConflict, StoreUnavailable
 from hitherto.stores.postgres.columns import Change, Loaded, Place
 
 Apply: TypeAlias = Callable[[Document, float], tuple[Document, Any]]
+_Answer: TypeAlias = tuple[asyncio.Future[Any], Any, Exception | None]
 _SWAPS = 200
 
 
@@ -79,7 +80,7 @@ class Combiner:
             if not batch:
                 return
             loaded = await self._load(place)
-            document, answers = loaded.document, []
+            document, answers = loaded.document, list[_Answer]()
             for one in batch:
                 try:
                     document, answer = one.apply(document, loaded.at)
@@ -99,7 +100,7 @@ def _change(place: Place, loaded: Loaded, document: Document) -> Change:
     return Change(place, loaded, document, protocol.is_blank(document))
 
 
-def _deliver(answers: list[tuple[asyncio.Future[Any], Any, Exception | None]]) -> None:
+def _deliver(answers: list[_Answer]) -> None:
     for future, answer, error in answers:
         if future.done():
             continue

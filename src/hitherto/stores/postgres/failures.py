@@ -1,4 +1,4 @@
-"""What PostgreSQL and the network say, as the library's own errors: which can be tried again, and no secrets."""
+"""What PostgreSQL and the network say, as errors of the library: which can be tried again, and no secrets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that come back: one statement at a time, each in one trip, each within its time.
 
-A link prepares what it calls, so that a call is one trip. Behind a pooler that hands every transaction to another
-server connection nothing can be prepared: there the text travels with each call, still in one trip.
+A link prepares what it calls, so that a call is one trip. Behind a pooler that hands every transaction to
+another server connection nothing can be prepared: there the text travels with each call, still in one trip.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Link:
         """The rows of one statement, which is a transaction of its own.
 
         Repeated here only where nothing was done: the server chose it as a deadlock's victim. Every other
-        failure is a ``StoreError``; one that may pass is retryable, and the caller knows what may be repeated.
+        failure is a ``StoreError``; one that may pass is retryable: the caller knows what may be repeated.
         """
         try:
             async with asyncio.timeout(self._timeout), self._lock:

@@ -9,7 +9,7 @@ from hitherto import addresses
 from hitherto.addresses import Address
 from hitherto.document import Terms
 from hitherto.stores.base import KINDS, Kind, Listed
-from hitherto.stores.postgres.columns import got_text, put_text
+from hitherto.stores.postgres.columns import call_of, got_text, put_text
 
 Query: TypeAlias = Callable[..., Awaitable[Sequence[Any]]]
 
@@ -25,26 +25,28 @@ _BEHIND: Final = (
 )
 _ORDER: Final = f"ORDER BY {_START}, {_WHOLE}"
 _DOCUMENTS: Final = f'SELECT d.address FROM "hitherto".document AS d WHERE {_BEHIND}'  # noqa: S608
+_CLOCKLESS: Final = "coalesce($3, 0.0) IS NOT NULL"  # $3 is in every one of these statements, used or not
 _ACTIVE: Final = (
     'SELECT d.address, w.conversation AS id FROM "hitherto".wake AS w '  # noqa: S608
     f'JOIN "hitherto".document AS d ON d.id = w.conversation WHERE {_IN_RANGE}'
 )
 _BY_ID: Final = {
     "due": f"{_ACTIVE} AND w.at <= {_MOMENT} AND w.conversation > $4 ORDER BY w.conversation LIMIT {PAGE}",
-    "lease": f"{_ACTIVE} AND d.deadline IS NOT NULL AND coalesce($3, 0.0) IS NOT NULL AND w.conversation > $4 "
+    "lease": f"{_ACTIVE} AND d.deadline IS NOT NULL AND {_CLOCKLESS} AND w.conversation > $4 "
     f"ORDER BY w.conversation LIMIT {PAGE}",
-    "pending": f"{_ACTIVE} AND coalesce($3, 0.0) IS NOT NULL AND w.conversation > $4 AND EXISTS ("
+    "pending": f"{_ACTIVE} AND {_CLOCKLESS} AND w.conversation > $4 AND EXISTS ("
     'SELECT FROM "hitherto".inbox AS i WHERE i.conversation = w.conversation) '
     f"ORDER BY w.conversation LIMIT {PAGE}",
-    "dead": "SELECT d.address, l.conversation AS id FROM ("
+    "dead": "SELECT d.address, l.conversation AS id FROM ("  # noqa: S608
     'SELECT DISTINCT conversation FROM "hitherto".dead_letter WHERE conversation > $4 ORDER BY conversation'
     f') AS l JOIN "hitherto".document AS d ON d.id = l.conversation WHERE {_IN_RANGE} '
-    f"AND coalesce($3, 0.0) IS NOT NULL ORDER BY l.conversation LIMIT {PAGE}",
+    f"AND {_CLOCKLESS} ORDER BY l.conversation LIMIT {PAGE}",
 }
 _DUE: Final = f"{_ACTIVE} AND w.at <= {_MOMENT} ORDER BY w.at LIMIT $4"
 _COUNTS: Final = (
     'SELECT d.flow, d.state, count(*) AS number FROM "hitherto".document AS d '  # noqa: S608
-    f"WHERE {_IN_RANGE} AND {_START} >= left($1, 600) AND {_START} < $2 AND d.recorded GROUP BY d.flow, d.state"
+    f"WHERE {_IN_RANGE} AND {_START} >= left($1, 600) AND {_START} < $2 AND d.recorded "
+    "GROUP BY d.flow, d.state"
 )
 _LISTED: Final = (
     "SELECT d.address, d.flow, d.state, d.recorded, d.version, d.touched, d.deadline, "  # noqa: S608
@@ -53,7 +55,7 @@ _LISTED: Final = (
     '(SELECT w.at FROM "hitherto".wake AS w WHERE w.conversation = d.id) AS wake_at '
     f'FROM "hitherto".document AS d WHERE {_BEHIND} '
 )
-_STALE: Final = 'SELECT * FROM "hitherto".tidy_v1($1,$2,$3,$4,$5,$6,$7,$8)'
+_STALE: Final = call_of("tidy_v1", 8)
 
 
 def bounds(bot: str, realm: str | None) -> tuple[str, str]:
@@ -124,7 +126,8 @@ async def browse(
 
 def _listed(row: Any) -> Listed:
     return Listed(
-        row["address"], addresses.decode(row["address"]).key, got_text(row["flow"]) if row["recorded"] else None,
+        row["address"], addresses.decode(row["address"]).key,
+        got_text(row["flow"]) if row["recorded"] else None,
         got_text(row["state"]) if row["recorded"] else None, row["recorded"], row["version"], row["touched"],
         row["pending"], row["dead"], row["deadline"], row["wake_at"],
     )  # fmt: skip

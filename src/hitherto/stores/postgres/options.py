@@ -11,8 +11,8 @@ from hitherto.stores.postgres.schema import DEFAULT, quoted
 OURS: Final = ("schema", "auto_migrate", "timeout", "connections")
 DRIVERS: Final = (
     "host", "port", "user", "password", "passfile", "dbname", "database", "service", "servicefile",
-    "application_name", "target_session_attrs", "krbsrvname", "gsslib", "options", "ssl", "sslmode", "sslnegotiation",
-    "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword", "ssl_min_protocol_version",
+    "application_name", "target_session_attrs", "krbsrvname", "gsslib", "options", "ssl", "sslmode",
+    "sslnegotiation", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword", "ssl_min_protocol_version",
     "ssl_max_protocol_version", "connect_timeout",
 )  # fmt: skip
 _BOOLEANS: Final = {

@@ -1,9 +1,9 @@
-"""The schema: SQL files in order, the table that says which were applied, and the one way to write an identifier.
+"""The schema: SQL files in order, the table that says which were applied, the one way to write an identifier.
 
-A file is named ``NUMBER_PHASE_WHAT.sql``. ``pre`` files only add: workers of the version before go on with them.
-``post`` files take away what only older versions used; they are applied by ``migrate`` and never by opening a
-store, so that a rolling deployment is: migrate (pre), deploy, migrate (post). A database with a *post* migration
-that this version does not know is refused; one with newer *pre* migrations is not.
+A file is named ``NUMBER_PHASE_WHAT.sql``. ``pre`` files only add: workers of the version before go on with
+them. ``post`` files take away what only older versions used; they are applied by ``migrate`` and never by
+opening a store, so that a rolling deployment is: migrate (pre), deploy, migrate (post). A database with a
+*post* migration that this version does not know is refused; one with newer *pre* migrations is not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def quoted(schema: str) -> str:
     """The schema's name as an SQL identifier: the only way any name gets into a statement."""
     if not _NAME.fullmatch(schema) or schema.lower().startswith("pg_"):
         raise ValueError(
-            f"schema={shown(schema)}: letters, digits and underscores, at most 63, not starting with a digit or pg_"
+            f"schema={shown(schema)}: letters, digits and underscores, at most 63, "
+            "not starting with a digit or pg_"
         )
     return f'"{schema}"'
 
@@ -55,7 +56,7 @@ def migrations() -> list[Migration]:
 
 
 def migration_sql(schema: str = DEFAULT) -> str:
-    """The whole schema as SQL, to be applied by hand to a database that has none of it, in one transaction."""
+    """The whole schema as SQL in one transaction, to be applied by hand to a database that has none of it."""
     own = quoted(schema)
     parts = [
         f"BEGIN;\nSELECT pg_advisory_xact_lock({_LOCK});\n{_preparation(own)}",
@@ -79,9 +80,10 @@ def _preparation(own: str) -> str:
 
 def _applied(migration: Migration, schema: str) -> str:
     number, phase, name, sql = migration
+    own = quoted(schema)
     return (
         f"-- {number:04} {phase} {name}\n{in_schema(sql, schema)}\n"
-        f"INSERT INTO {quoted(schema)}.migration (number, phase, name) VALUES ({number}, '{phase}', '{name}');\n"
+        f"INSERT INTO {own}.migration (number, phase, name) VALUES ({number}, '{phase}', '{name}');\n"
     )
 
 

@@ -19,10 +19,10 @@ from hitherto.stores.postgres.combine import Combiner
 from hitherto.stores.postgres.link import Link, Own, Users
 
 OLDEST: Final = 130_000
-_LOAD: Final = 'SELECT * FROM "hitherto".load_v1($1,$2)'
-_READ: Final = 'SELECT * FROM "hitherto".read_v1($1,$2)'
-_WRITE: Final = f'SELECT * FROM "hitherto".write_v1({",".join(f"${n}" for n in range(1, columns.WIDTH + 1))})'
-_RENEW: Final = 'SELECT * FROM "hitherto".renew_v1($1,$2,$3,$4,$5)'
+_LOAD: Final = columns.call_of("load_v1", 2)
+_READ: Final = columns.call_of("read_v1", 2)
+_WRITE: Final = columns.call_of("write_v1", columns.WIDTH)
+_RENEW: Final = columns.call_of("renew_v1", 5)
 _SERVER: Final = (
     "SELECT current_setting('server_version_num')::integer AS version, pg_is_in_recovery() AS recovering, "
     "current_setting('transaction_read_only') = 'on' AS read_only, "
@@ -188,8 +188,8 @@ async def examined(connection: Any, url: str) -> bool:
         )
     if server["durability"] == "off":
         warnings.warn(
-            "synchronous_commit is off for this role or database: a crash of the server may forget the newest "
-            "acknowledged changes; set it on",
+            "synchronous_commit is off for this role or database: a crash of the server may forget the "
+            "newest acknowledged changes; set it on",
             StoreWarning,
             stacklevel=6,
         )
@@ -207,8 +207,8 @@ async def prepare_schema(connection: Any, name: str, url: str, auto_migrate: boo
         return
     if not auto_migrate:
         raise SchemaError(
-            f"schema {name} is missing or behind by {len(todo)} migrations; run `hitherto migrate URL`, or apply the "
-            "text of `hitherto migrate URL --sql`",
+            f"schema {name} is missing or behind by {len(todo)} migrations; run `hitherto migrate URL`, or "
+            "apply the text of `hitherto migrate URL --sql`",
             url=url,
         )
     try:
@@ -217,7 +217,7 @@ async def prepare_schema(connection: Any, name: str, url: str, auto_migrate: boo
         if getattr(error, "sqlstate", None) != "42501":
             raise
         raise SchemaError(
-            f"schema {name} is missing or behind and this role may not create it; let one that may apply the text "
-            "of `hitherto migrate URL --sql`",
+            f"schema {name} is missing or behind and this role may not create it; let one that may apply the "
+            "text of `hitherto migrate URL --sql`",
             url=url,
         ) from error

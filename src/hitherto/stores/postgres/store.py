@@ -1,10 +1,11 @@
 """The store on PostgreSQL: turns in one trip each way, everything else by load, decide, compare and swap.
 
 *One trip*: accepting under ``Queue`` and ``Reject``, duplicates, refusals, settling with what is handed on,
-fenced commits, retries with a delay, renewing, reading a record. *Two trips after one that says so*: leftovers of
-a dead lease, a repeat after a lost reply, ``Debounce`` and ``Burst`` behind a running turn, handing on a burst, a
-full queue that drops, expired entries and records. *Two trips*: ``Concurrent``, ``Burst(gather=True)``, dead
-letters, retries in order, taking over, what an operator does, writing by FSM storage.
+fenced commits, retries with a delay, renewing, reading a record. *Two trips after one that says so*:
+leftovers of a dead lease, a repeat after a lost reply, ``Debounce`` and ``Burst`` behind a running turn,
+handing on a burst, a full queue that drops, expired entries and records. *Two trips*: ``Concurrent``,
+``Burst(gather=True)``, dead letters, retries in order, taking over, what an operator does, writing by FSM
+storage.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _T = TypeVar("_T")
 class PostgresStore(Store):
     """Conversations in one schema of a PostgreSQL database; it is opened on first use.
 
-    *pool*: an asyncpg pool of your own instead of a URL; it is never closed for you. *schema*: where tables and
-    functions are. *auto_migrate*: whether opening creates and migrates them; otherwise a missing schema is a
-    ``SchemaError``. *timeout*: how many seconds an operation may take before ``StoreUnavailable``. *connections*:
-    one to three. *clock* is for tests: the store goes by the server's.
+    *pool*: an asyncpg pool of your own instead of a URL; it is never closed for you. *schema*: where tables
+    and functions are. *auto_migrate*: whether opening creates and migrates them; if not, a missing schema is
+    a ``SchemaError``. *timeout*: how many seconds an operation may take before ``StoreUnavailable``.
+    *connections*: one to three. *clock* is for tests: the store goes by the server's.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class PostgresStore(Store):
 
     @classmethod
     def from_url(cls, url: str) -> PostgresStore:
-        """``postgresql://user:password@host/database``, with libpq's options and ``?schema=``, ``auto_migrate=``,
-        ``timeout=`` and ``connections=``.
+        """``postgresql://user:password@host/database``, with libpq's options and ``?schema=``,
+        ``auto_migrate=``, ``timeout=`` and ``connections=``.
         """
         return cls(url)
 
@@ -95,7 +96,10 @@ class PostgresStore(Store):
 
     async def migrate(self) -> list[str]:
         """Apply every migration that is missing, *pre* and *post*; their names."""
-        return await self._once(partial(schema.migrate, schema=self.schema, url=self.url, post=True))
+        applied: list[str] = await self._once(
+            partial(schema.migrate, schema=self.schema, url=self.url, post=True)
+        )
+        return applied
 
     async def _opened(self) -> Session:
         session = self._session
@@ -125,7 +129,7 @@ class PostgresStore(Store):
         return self._session
 
     async def _once(self, work: Callable[[Any], Any]) -> Any:
-        """Do *work* with a connection that is given back; nothing is prepared on it that would stay behind."""
+        """Do *work* with a connection that is given back; nothing prepared on it stays behind."""
         source = self._source if isinstance(self._source, Users) else self._source.careful()
         link = Link(source, self.url, max(self._timeout, 30.0))
         try:
