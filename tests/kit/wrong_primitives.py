@@ -313,6 +313,12 @@ class AllMeansRecords(Lister):
         return super().lists(bot, address, document, "record" if kind == "all" else kind, now)
 
 
+@wrong("test_scan_everything")
+class EverythingMeansConversations(Lister):
+    def lists(self, bot, address, document, kind, now):
+        return super().lists(bot, address, document, "all" if kind == "everything" else kind, now)
+
+
 @wrong("test_scan_record")
 class RecordsMeanData(Lister):
     def lists(self, bot, address, document, kind, now):

@@ -29,13 +29,13 @@ from hitherto.overlap import Overlap
 from hitherto.protocol import Answer, Claim, Document, Event, Terms, Verdict
 from hitherto.records import NO_PATCH, Patch, Record, Stored, from_record, merged
 
-Kind: TypeAlias = Literal["all", "record", "due", "pending", "lease", "dead"] | str
+Kind: TypeAlias = Literal["all", "record", "due", "pending", "lease", "dead", "everything"] | str
 """What to list: ``all`` conversations, those with a ``record``, a ``lease``, ``pending`` events, ``dead``
-letters or ``due`` for the sweeper; any other word is a realm of the library's own, and lists everything in
-it.
+letters or ``due`` for the sweeper; ``everything`` in every realm, as an export does; any other word is a
+realm of the library's own, and lists the records in it.
 """
 
-KINDS: Final = frozenset({"all", "record", "due", "pending", "lease", "dead"})
+KINDS: Final = frozenset({"all", "record", "due", "pending", "lease", "dead", "everything"})
 DEFAULT_TERMS: Final = Terms()
 _SWAPS = 200
 _READ_AT_ONCE = 200
@@ -48,6 +48,8 @@ def is_filed(address: Address, document: Document, kind: Kind, now: float) -> bo
     """
     if kind not in KINDS:
         return address.realm == kind and document.record is not None
+    if kind == "everything":
+        return True
     if kind == "dead":
         return address.realm == "" and bool(document.dead)
     if kind == "lease":

@@ -542,7 +542,7 @@ class StoreMachine(RuleBasedStateMachine):
                 lane.step(address, lambda document, now: (protocol.expire(document, now, terms), None))
                 lane.check(address, terms)
 
-    @rule(kind=st.sampled_from(("all", "record", "due", "pending", "lease", "dead")))
+    @rule(kind=st.sampled_from(("all", "record", "due", "pending", "lease", "dead", "everything")))
     def scan(self, kind: str) -> None:
         """List conversations."""
         for lane in self.lanes:

@@ -260,7 +260,7 @@ class PrimitivesContract(Contract):
     async def test_scan_of_nothing(self, store: Store) -> None:
         """``scan`` of a bot that has nothing gives nothing, whatever the kind."""
         await store.set_data("another", KEY, {"a": 1})
-        for kind in ("all", "record", "due", "pending", "lease", "dead", "thread"):
+        for kind in ("all", "record", "due", "pending", "lease", "dead", "everything", "thread"):
             assert await gathered(store.scan(BOT, kind)) == []
 
     async def test_scan_all(self, store: Store, clock: ManualClock) -> None:
@@ -271,6 +271,18 @@ class PrimitivesContract(Contract):
         await Talk(store, clock, ("dead",)).bury("a")
         expected = [Address(BOT, "", (name,)) for name in (*range(30), "busy", "dead")]
         assert await gathered(store.scan(BOT, "all")) == sorted(expected, key=repr)
+
+    async def test_scan_everything(self, store: Store, clock: ManualClock) -> None:
+        """``scan(bot, "everything")`` lists what is kept in every realm, for exports."""
+        await store.set_data(BOT, (1,), {"n": 1})
+        await Talk(store, clock, ("busy",)).begin("a")
+        for realm in ("thread", "one that nobody: foresaw"):
+            await store.write(Address(BOT, realm, (1,)), lambda _: Stored(fields={"a": b"1"}))
+        await store.write(Address("another", "thread", (1,)), lambda _: Stored(fields={"a": b"1"}))
+        expected = [(address.realm, address.key) for address in await gathered(store.scan(BOT, "everything"))]
+        assert sorted(expected, key=repr) == [
+            ("", ("busy",)), ("", (1,)), ("one that nobody: foresaw", (1,)), ("thread", (1,)),
+        ]  # fmt: skip
 
     async def test_scan_record(self, store: Store, clock: ManualClock) -> None:
         """``scan(bot, "record")`` lists the conversations that have a record, an empty one too."""

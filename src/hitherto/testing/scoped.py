@@ -122,7 +122,5 @@ class Scoped(Store):
     async def erase(self) -> None:
         """Forget everything that was kept under this prefix."""
         for bot in self.bots:
-            kinds = ("all", "subscription", "thread", "channel", "lock", "dedupe")
-            found = [address for kind in kinds async for address in self.inner.scan(self.scope + bot, kind)]
-            for address in found:
+            for address in [one async for one in self.inner.scan(self.scope + bot, "everything")]:
                 await self.inner.forget(address)

@@ -76,8 +76,8 @@ async def scan(query: Query, bot: str, kind: Kind, moment: float | None) -> Asyn
             if len(rows) < PAGE:
                 return
         return
-    low, high = bounds(bot, "" if kind in KINDS else kind)
-    recorded = "" if kind == "all" else "AND d.recorded "
+    low, high = bounds(bot, None if kind == "everything" else "" if kind in KINDS else kind)
+    recorded = "" if kind in ("all", "everything") else "AND d.recorded "
     behind = ""
     while rows := await query(f"{_DOCUMENTS} {recorded}{_ORDER} LIMIT {PAGE}", low, high, behind):
         for row in rows:

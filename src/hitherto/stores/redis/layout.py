@@ -18,10 +18,11 @@ has all of them at hand in a cluster too::
 from __future__ import annotations
 
 import binascii
+import re
 import zlib
 from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from hitherto import addresses
 from hitherto.addresses import Address
@@ -89,6 +90,15 @@ class Layout:
         """The slot and the key of the sorted set of everything in a realm of a shard."""
         slot, tag, *_ = self.shard(bot, number)
         return slot, _index_of(tag, quote(realm, safe=""))
+
+    def indexes(self, bot: str) -> str:
+        """A glob pattern of the sorted sets of all realms of a bot."""
+        prefix = re.sub(r"([*?\[\]\\^])", r"\\\1", self.prefix)
+        return f"{{{prefix}:{quote(bot, safe='')}:*}}:all*"
+
+    def realm_of(self, index: bytes) -> str:
+        """The realm that the sorted set of this name lists."""
+        return unquote(index.decode().rpartition("}:all")[2].removeprefix(":"))
 
     def address(self, bot: str, member: str) -> Address:
         """The address that goes by this name in the indexes of a bot."""

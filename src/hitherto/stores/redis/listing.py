@@ -64,6 +64,15 @@ class Lists:
                     if wanted(listed):
                         yield address, listed
 
+    async def members(self, bot: str, realm: str) -> AsyncIterator[Address]:
+        """Whatever is in a realm, shard by shard, unseen."""
+        for number in range(self._layout.shards):
+            last = ""
+            while members := await self.page(bot, realm, number, last, PAGE):
+                for member in members:
+                    yield self._layout.address(bot, member)
+                last = members[-1]
+
     async def counts(self, bot: str) -> list[tuple[str | None, str | None, int]]:
         """How many records there are in each state of each flow, sorted, ``None`` first."""
         number: Counter[tuple[str | None, str | None]] = Counter()

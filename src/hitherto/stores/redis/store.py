@@ -36,6 +36,7 @@ __all__ = ["RedisStore"]
 
 _T = TypeVar("_T")
 _SWAPS: Final = 200
+_SCAN_AT_ONCE: Final = 5000
 
 
 class RedisStore(Store):
@@ -169,9 +170,25 @@ class RedisStore(Store):
         if kind == "due":
             for address in await self.due(bot, 1_000_000):
                 yield address
-            return
-        async for address, _ in self._lists.found(bot, kind):
-            yield address
+        elif kind == "everything":
+            for realm in await self._realms(bot):
+                async for address in self._lists.members(bot, realm):
+                    yield address
+        else:
+            async for address, _ in self._lists.found(bot, kind):
+                yield address
+
+    async def _realms(self, bot: str) -> list[str]:
+        """The realms in which a bot has anything, found by the names of their indexes on every server."""
+        pattern, found = self._layout.indexes(bot), {""}
+        for node in (await self._opened()).all():
+            cursor = b"0"
+            while True:
+                cursor, names = await node.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_AT_ONCE)
+                found |= {self._layout.realm_of(name) for name in names}
+                if cursor == b"0":
+                    break
+        return sorted(found)
 
     # --------------------------------------------------------------------------------------- the engine
 

@@ -55,8 +55,9 @@ def page(session: Session, bot: str, kind: Kind, last: Any, now: float) -> tuple
         until = now if kind == "due" else float("inf")
         found = session.query(_BY_NUMBER[kind], (bot, until, last, PAGE))
         return [text for _, text in found], found[-1][0] if found else last
-    low, high = bounds(bot, "" if kind in KINDS else kind)
-    sql = _ANY if kind == "all" else _RECORDED
+    realm = None if kind == "everything" else "" if kind in KINDS else kind
+    low, high = bounds(bot, realm)
+    sql = _ANY if kind in ("all", "everything") else _RECORDED
     texts = [text for (text,) in session.query(sql, (last or low, high, PAGE))]
     return texts, texts[-1] if texts else last
 
