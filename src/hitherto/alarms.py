@@ -52,8 +52,13 @@ class Alarms:
 
     def drop(self, address: Address) -> None:
         """Not for this conversation."""
-        if self.due and self.due.pop(addresses.encode(address), None) and not self.due:
-            self._heap.clear()
+        if not self.due:
+            return
+        text = addresses.encode(address)
+        if text in self.due:
+            del self.due[text]
+            if not self.due:
+                self._heap.clear()
 
     def ring(self, now: float) -> Address | None:
         """The earliest that is due, taken out; None when none is."""

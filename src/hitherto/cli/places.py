@@ -6,9 +6,8 @@ import argparse
 import asyncio
 import os
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from hitherto.addresses import Address, parse_key
 from hitherto.errors import HithertoError, StoreWarning
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace, work: Callable[[Store], Awaitable[int]]) 
 
 
 @asynccontextmanager
-async def opened(url: str | None) -> Any:
+async def opened(url: str | None) -> AsyncIterator[Store]:
     """A store by its URL, without its warnings: ``doctor`` is for those."""
     if not url:
         raise HithertoError("which store? give --store URL (sqlite:///bot.db) or set HITHERTO_STORE")

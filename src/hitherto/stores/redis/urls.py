@@ -103,7 +103,7 @@ def _servers(parts: SplitResult, given: dict[str, str], timeout: float, url: str
             lambda host, port: kind(host=host, port=port, db=db, **settings),
             sentinels=Sentinels(makers, pieces[0]),
         )
-    if len(hosts) > 1 or len(pieces) > 1:
+    if len(hosts) != 1 or len(pieces) > 1:
         raise ValueError(f"write {parts.scheme}://user:password@host:6379/0")
     db = _db(given.get("db", pieces[0] if pieces else "0"))
     host, port = hosts[0]
