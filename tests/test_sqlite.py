@@ -361,46 +361,53 @@ class TestLife:
 
 
 WRITER = """
-    import asyncio, sys, time
+    import asyncio, sys
     from hitherto.stores.sqlite import SQLiteStore
-    path, name, start = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    path, name = sys.argv[1], sys.argv[2]
     async def main():
         async with SQLiteStore(path) as store:
             for number in range(20):
                 merges = [{f"{name}-{number}-{n}": n} for n in range(5)]
                 await asyncio.gather(*[store.update_data("bot", (1,), merge) for merge in merges])
-    time.sleep(max(0, start - time.time()))
+    print("ready", flush=True)
+    sys.stdin.readline()
     asyncio.run(main())
 """
 RACER = """
     import asyncio, sys, time
-    sys.path.insert(0, sys.argv[4])
+    sys.path.insert(0, sys.argv[3])
     from test_sqlite import turn
     from hitherto.stores.sqlite import SQLiteStore
-    path, name, start = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    path, name = sys.argv[1], sys.argv[2]
     done = 0
     async def talk(store, key):
         global done
         number = 0
-        while time.time() < start + 2:
+        while time.monotonic() < end:
             await turn(store, key, number)
             number, done = number + 1, done + 1
     async def main():
         async with SQLiteStore(path) as store:
             await asyncio.gather(*[talk(store, f"{name}-{n}") for n in range(25)])
-    time.sleep(max(0, start - time.time()))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    end = time.monotonic() + 2
     asyncio.run(main())
     print(done)
 """
 
 
 def together(script, number, *arguments):
-    """Several processes, started at the same moment."""
-    start = time.time() + 0.5 + number * 0.4
+    """Several processes, let go at the same moment, when all say that they are ready."""
     path, *rest = map(str, arguments)
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script), path]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = [subprocess.Popen([*command, str(n), str(start), *rest], **pipes) for n in range(number)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    running = [subprocess.Popen([*command, str(n), *rest], text=True, **pipes) for n in range(number)]
+    for process in running:
+        process.stdout.readline()
+    for process in running:
+        process.stdin.write("go\n")
+        process.stdin.flush()
     outputs = [process.communicate(timeout=90) for process in running]
     assert [process.returncode for process in running] == [0] * number, outputs
     return [out for out, _ in outputs]
@@ -415,8 +422,13 @@ class TestProcesses:
         assert data == {f"{p}-{number}-{n}": n for p in range(8) for number in range(20) for n in range(5)}
 
     def test_four_get_their_share(self, tmp_path):
-        """SQLite's own busy handler gives one of four nearly nothing; here nobody starves."""
-        done = [
-            int(number) for number in together(RACER, 4, tmp_path / "bot.db", __file__.rpartition("/")[0])
-        ]
-        assert min(done) > 0.3 * sum(done) / 4, done
+        """SQLite's own busy handler gives one of four nearly nothing, race after race; here nobody starves.
+
+        A busy machine may hold one of them up once.
+        """
+        here = __file__.rpartition("/")[0]
+        for race in range(3):
+            done = [int(number) for number in together(RACER, 4, tmp_path / f"{race}.db", here)]
+            if min(done) > 0.3 * sum(done) / 4:
+                return
+        raise AssertionError(done)
