@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from hitherto.testing.wire import PostgresWire, RedisWire, Request
 from servers import postgres as postgres_module
 from servers import redis as redis_module
 from servers.cluster import RedisCluster, key_slot
@@ -35,7 +36,6 @@ from servers.proxy import Proxy
 from servers.redis import GivenRedis, RedisServer, redis_flavours
 from servers.resp import Resp, RespError
 from servers.sentinel import RedisSentinel
-from servers.wire import PostgresWire, RedisWire, Request
 
 REDIS_FAILS = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)
 POSTGRES_FAILS = (asyncpg.ConnectionDoesNotExistError, ConnectionError)

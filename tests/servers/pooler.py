@@ -14,8 +14,9 @@ import contextlib
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
+from hitherto.testing.wire import PostgresWire, Request
+
 from .process import LOOPBACK, free_port
-from .wire import PostgresWire, Request
 
 CHUNK = 256 * 1024
 GOODBYE = b"X\0\0\0\x04"
