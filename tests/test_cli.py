@@ -255,25 +255,45 @@ def test_graph_into_a_file(bare, flows, tmp_path):
 
 
 @odd
-@pytest.mark.parametrize("kind", ["svg", "png"])
-def test_graph_by_graphviz(bare, flows, tmp_path, monkeypatch, kind):
+def test_graph_as_svg_needs_nothing(bare, flows, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert bare("graph", f"{flows}:Signup", "-f", "svg", "-o", "flow.svg")[0] == 0
+    text = (tmp_path / "flow.svg").read_text()
+    assert text.startswith("<svg ")
+    assert 'data-from="name" data-to="mail"' in text
+    assert "<style>" in text
+
+
+def a_dot(tmp_path, monkeypatch, script):
     programs = tmp_path / "bin"
     programs.mkdir()
-    (programs / "dot").write_text('#!/bin/sh\necho "$1"; cat\n')
+    (programs / "dot").write_text(f"#!/bin/sh\n{script}\n")
     (programs / "dot").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    assert bare("graph", f"{flows}:Signup", "-f", kind, "-o", "flow")[0] == 0
-    assert (tmp_path / "flow").read_text().startswith(f"-T{kind}\ndigraph")
+
+
+@odd
+def test_graph_as_png_by_graphviz(bare, flows, tmp_path, monkeypatch):
+    a_dot(tmp_path, monkeypatch, 'echo "$1"; cat')
+    assert bare("graph", f"{flows}:Signup", "-f", "png", "-o", "flow")[0] == 0
+    assert (tmp_path / "flow").read_text().startswith("-Tpng\ndigraph")
+
+
+@odd
+def test_graph_says_what_graphviz_said(bare, flows, tmp_path, monkeypatch):
+    a_dot(tmp_path, monkeypatch, "cat > /dev/null; echo no fonts >&2; exit 1")
+    assert bare("graph", f"{flows}:Signup", "-f", "png")[::2] == (
+        1,
+        "hitherto graph: Graphviz could not draw it: no fonts\n",
+    )
 
 
 @odd
 def test_graph_without_graphviz_says_what_to_do(bare, flows, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    code, _, err = bare("graph", f"{flows}:Signup", "-f", "svg")
-    assert (code, err) == (
-        1,
-        "hitherto graph: svg needs Graphviz: install it, or use --format dot or mermaid\n",
-    )
+    code, _, err = bare("graph", f"{flows}:Signup", "-f", "png")
+    assert code == 1
+    assert "png needs Graphviz's dot: install graphviz, or use --format svg" in err
 
 
 @odd

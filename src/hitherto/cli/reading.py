@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from hitherto import maps
 from hitherto.addresses import decode, key_text
 from hitherto.cli import output
 from hitherto.cli.codes import NOT_FOUND, PROBLEMS
@@ -209,13 +210,10 @@ def flows_of(text: str) -> list[type[Flow]]:
 def _graph(arguments: argparse.Namespace) -> int:
     flow = flows_of(arguments.flow)[0]
     kind = arguments.format
-    if kind in ("svg", "png"):
-        program = shutil.which("dot")
-        if program is None:
-            raise HithertoError(f"{kind} needs Graphviz: install it, or use --format dot or mermaid")
-        drawn = subprocess.run(  # noqa: S603 - the program is Graphviz, its input is ours
-            [program, f"-T{kind}"], input=format(flow, "dot").encode(), capture_output=True, check=True
-        ).stdout
+    if kind == "svg":
+        drawn = (maps.svg(spec(flow), standalone=True) + "\n").encode()
+    elif kind == "png":
+        drawn = _pixels(format(flow, "dot"))
     else:
         drawn = (format(flow, kind) + "\n").encode()
     if arguments.output:
@@ -223,6 +221,19 @@ def _graph(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.buffer.write(drawn)
     return 0
+
+
+def _pixels(dot: str) -> bytes:
+    """What Graphviz makes of it."""
+    program = shutil.which("dot")
+    if program is None:
+        raise HithertoError(
+            "png needs Graphviz's dot: install graphviz, or use --format svg, which needs nothing"
+        )
+    done = subprocess.run([program, "-Tpng"], input=dot.encode(), capture_output=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise HithertoError(f"Graphviz could not draw it: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
 
 
 def _check(arguments: argparse.Namespace) -> int:
