@@ -3,247 +3,265 @@
 The feeder sends each conversation's events one after the other and repeats a delivery until some worker has
 said that it is kept; so the order of sending is the order of acceptance. Some are sent twice, some
 conversations' events change places before they are sent.
+
+A seed gives the same deeds in the same order, the same events and the same workers' pauses again; what the
+machine does in between is its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
-import signal
-import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from multiprocessing import get_context
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-
-import msgspec
 
 from hitherto.addresses import Address
 from hitherto.codec import decode
-from hitherto.stores import open_store
-from hitherto.testing.chaos import worker
+from hitherto.document import EMPTY, Document
+from hitherto.errors import StoreError, redact
+from hitherto.stores import Store, open_store
+from hitherto.testing.chaos.crew import Crew
+from hitherto.testing.chaos.plan import Fault, Plan, named
 from hitherto.testing.chaos.report import Report, judge
-from hitherto.testing.chaos.worker import BOT, Settings
+from hitherto.testing.chaos.watch import Watch
+from hitherto.testing.chaos.worker import KEPT, Settings, subject_of
 
-Fault = Callable[[], Awaitable[object]]
-_MODULES = ["hitherto.testing.chaos.worker", "hitherto.stores.sqlite", "hitherto.keeper"]
+__all__ = ["Fault", "Plan", "Run", "Settings", "run"]
+
 _PATIENCE = 0.5
 _LONGEST_DRAIN = 60.0
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """How much of everything."""
-
-    workers: int = 4
-    conversations: int = 12
-    kills: int = 300
-    pauses: int = 0
-    duplicate: float = 0.10
-    reorder: float = 0.05
-    seconds: float = 600.0
-    between: float = 0.05
-    pause: float = 1.0
-
-
-class Worker:
-    """A worker process and the line to it."""
-
-    def __init__(self, settings: Settings, seed: int) -> None:
-        ours, theirs = socket.socketpair()
-        context = get_context("forkserver")
-        context.set_forkserver_preload(_MODULES)
-        self.process = context.Process(target=worker.main, args=(settings, theirs, seed), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.socket = ours
-        self.writer: asyncio.StreamWriter | None = None
-        self.paused = False
-
-    def bury(self) -> None:
-        """Wait for its end and forget the process."""
-        self.signal(signal.SIGKILL)
-        self.process.join(10)
-        self.process.close()
-
-    def signal(self, number: int) -> None:
-        """Send a signal, if there is still somebody to get it."""
-        with contextlib.suppress(ProcessLookupError, ValueError):
-            if self.process.pid is not None and self.process.is_alive():
-                os.kill(self.process.pid, number)
+_LOOK = 0.1
+_REFUSED = 0.02
 
 
 class Run:
-    """The state of one run."""
+    """The state of one run; faults may use ``crew``, ``chance``, ``settings`` and ``peace``."""
 
-    def __init__(self, settings: Settings, plan: Plan, seed: int, faults: list[Fault] | None = None) -> None:
+    def __init__(self, settings: Settings, plan: Plan, seed: int, faults: Sequence[Fault] = ()) -> None:
         self.settings = settings
         self.plan = plan
+        self.seed = seed
         self.chance = random.Random(seed)
-        self.report = Report(seed=seed, url=settings.url)
-        self.sent: dict[int, list[str]] = {key: [] for key in range(plan.conversations)}
-        self.faults = faults or []
+        self.report = Report(seed=seed, url=redact(settings.url))
+        self.sent: dict[int, list[str]] = {}
+        self.faults = list(faults)
         self.statuses: Counter[str] = Counter()
-        self._workers: list[Worker] = []
-        self._answers: dict[int, asyncio.Future[str]] = {}
+        self.peace = asyncio.Lock()
+        bound = settings.lease + settings.sweep + 2.0 + plan.slack
+        self.watch = Watch(self.report, bound, settings.queue, plan.lossy)
+        hiring = random.Random(f"{seed} hiring")
+        self.crew = Crew(settings, self.watch, lambda: hiring.randrange(2**32))
+        self._feeding = random.Random(f"{seed} feeding")
+        self._now: list[int] = []
         self._number = 0
         self._stopped = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def do(self) -> Report:
         """Feed and harm until the plan is done, drain, judge."""
-        began = time.monotonic()
-        self._workers = [await self._hire() for _ in range(self.plan.workers)]
-        feeders = [asyncio.create_task(self._feed(key)) for key in self.sent]
+        self.watch.began = began = time.monotonic()
+        await self.crew.gather(self.plan.workers)
+        feeders = [asyncio.create_task(self._feed(place)) for place in range(self.plan.conversations)]
+        looking = asyncio.create_task(self._look())
         try:
             await self._harm(began)
             self._stopped.set()
             await asyncio.gather(*feeders)
             calm = time.monotonic()
             await self._drained()
-            self.report.slowest_recovery = time.monotonic() - calm
+            self.report.drained = time.monotonic() - calm
         finally:
             self._stopped.set()
-            for each in self._workers:
-                each.signal(signal.SIGKILL)
-            for task in feeders:
+            for task in (*feeders, looking):
                 task.cancel()
-            await asyncio.gather(*feeders, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*feeders, looking, return_exceptions=True)
+            await self.crew.dismiss()
         await self._judge()
+        self.watch.over()
         self.report.seconds = time.monotonic() - began
         self.report.statuses = dict(self.statuses)
         return self.report
 
-    # ---------------------------------------------------------------------------------------- workers
-
-    async def _hire(self) -> Worker:
-        hired = Worker(self.settings, self.chance.randrange(2**32))
-        reader, hired.writer = await asyncio.open_connection(sock=hired.socket)
-        self._keep(self._listen(hired, reader))
-        return hired
-
-    def _keep(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _listen(self, hired: Worker, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
-            while line := await reader.readline():
-                message = msgspec.json.decode(line)
-                if "step" in message:
-                    self._count(message["step"])
-                elif "n" in message:
-                    answer = self._answers.pop(message["n"], None)
-                    if answer is not None and not answer.done():
-                        answer.set_result(message["status"])
-        if hired.writer is not None:
-            hired.writer.close()
-            with contextlib.suppress(ConnectionError):
-                await hired.writer.wait_closed()
-        await asyncio.to_thread(hired.bury)
-
-    def _count(self, step: str) -> None:
-        counts = {"fenced": "fenced", "recovered": "recovered", "committed": "commits"}
-        if step in counts:
-            setattr(self.report, counts[step], getattr(self.report, counts[step]) + 1)
-
     # ---------------------------------------------------------------------------------------- nemesis
 
     async def _harm(self, began: float) -> None:
-        deeds = ["kill"] * self.plan.kills + ["pause"] * self.plan.pauses
+        if self.plan.duration:
+            faults = asyncio.create_task(self._one_fault_after_another())
+            try:
+                await self._for_a_while(began + self.plan.duration)
+            finally:
+                self._stopped.set()
+                await faults
+            return
+        deeds: list[Any] = ["kill"] * self.plan.kills + ["pause"] * self.plan.pauses
         self.chance.shuffle(deeds)
         for place, fault in enumerate(self.faults):
-            deeds.insert((place + 1) * len(deeds) // (len(self.faults) + 1), fault)  # type: ignore[arg-type]
+            deeds.insert((place + 1) * len(deeds) // (len(self.faults) + 1), fault)
         for deed in deeds:
             await asyncio.sleep(self.chance.random() * 2 * self.plan.between)
             if time.monotonic() - began > self.plan.seconds:
                 break
-            place = self.chance.randrange(len(self._workers))
-            if deed == "pause":
-                self._keep(self._pause(self._workers[place]))
-            elif deed == "kill":
-                self._workers[place].signal(signal.SIGKILL)
-                self.report.kills += 1
-                self._workers[place] = await self._hire()
-            else:
-                await deed()  # type: ignore[operator]
-                self.report.faults += 1
+            await self._deed(deed)
 
-    async def _pause(self, victim: Worker) -> None:
-        victim.paused = True
-        victim.signal(signal.SIGSTOP)
-        self.report.pauses += 1
-        await asyncio.sleep(self.plan.pause)
-        victim.signal(signal.SIGCONT)
-        victim.paused = False
+    async def _for_a_while(self, end: float) -> None:
+        weights = [self.plan.kills, self.plan.pauses]
+        while time.monotonic() < end:
+            pause = self.chance.random() * 2 * self.plan.between
+            (deed,) = self.chance.choices(["kill", "pause"], weights) if sum(weights) else ("",)
+            await asyncio.sleep(pause)
+            if deed:
+                await self._deed(deed)
+
+    async def _one_fault_after_another(self) -> None:
+        chance = random.Random(f"{self.seed} faults")
+        line: list[Fault] = []
+        while self.faults and not self._stopped.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), chance.random() * 2 * self.plan.calm)
+                break
+            line = line or chance.sample(self.faults, len(self.faults))
+            await self._deed(line.pop())
+
+    async def _deed(self, deed: Fault | str) -> None:
+        if isinstance(deed, Fault):
+            begun = self.watch.fault_begins()
+            try:
+                await deed.do(self)
+            finally:
+                self.watch.fault_ends(deed.name, begun, deed.grace)
+            return
+        async with self.peace:
+            place = self.chance.randrange(len(self.crew.workers))
+            if deed == "pause":
+                self.report.pauses += 1
+                self.crew.keep(self.crew.pause(place, self.plan.pause))
+            else:
+                self.report.kills += 1
+                await self.crew.replace(place)
 
     # ----------------------------------------------------------------------------------------- feeder
 
-    async def _feed(self, key: int) -> None:
-        number = 0
+    async def _feed(self, place: int) -> None:
+        """One conversation after another."""
         while not self._stopped.is_set():
+            key = len(self.sent)
+            self.sent[key] = []
+            self._now = [*self._now[:place], key, *self._now[place + 1 :]]
+            await self._converse(key)
+
+    async def _converse(self, key: int) -> None:
+        chance = random.Random(f"{self.seed} {key}")
+        for number in range(0, self.plan.length, 2):
+            if self._stopped.is_set():
+                return
             names = [f"{key}-{number}", f"{key}-{number + 1}"]
-            number += 2
-            if self.chance.random() < self.plan.reorder * 2:
+            if chance.random() < self.plan.reorder * 2:
                 names.reverse()
                 self.report.reordered += 1
             for name in names:
                 await self._deliver(key, name)
                 self.sent[key].append(name)
                 self.report.events += 1
-                if self.chance.random() < self.plan.duplicate:
+                if chance.random() < self.plan.duplicate:
                     self.report.duplicates += 1
-                    again = self.chance.choice(self.sent[key][-4:])
-                    await self._deliver(key, again)
+                    await self._deliver(key, chance.choice(self.sent[key][-4:]))
 
     async def _deliver(self, key: int, name: str) -> None:
         """Until a worker has said that it is kept; what was perhaps lost with a worker is sent again."""
         while True:
-            hired = self.chance.choice(self._workers)
+            hired = self._feeding.choice(self.crew.workers)
             self._number += 1
-            answer = self._answers[self._number] = asyncio.get_running_loop().create_future()
-            order = {"n": self._number, "key": key, "id": name}
+            number = self._number
+            answer = self.crew.answers[number] = asyncio.get_running_loop().create_future()
             status = "silence"
-            if hired.writer is not None and not hired.writer.is_closing():
-                hired.writer.write(msgspec.json.encode(order) + b"\n")
+            if hired.tell(n=number, key=key, id=name):
                 self.report.deliveries += 1
                 with contextlib.suppress(TimeoutError):
                     status = await asyncio.wait_for(answer, _PATIENCE)
             else:
                 await asyncio.sleep(0.01)
-            self._answers.pop(order["n"], None)  # type: ignore[call-overload]
+            self.crew.answers.pop(number, None)
             self.statuses[status] += 1
-            if status in ("queued", "duplicate", "committed"):
+            if status in KEPT:
                 return
+            if status != "silence":
+                await asyncio.sleep(_REFUSED)
 
-    # -------------------------------------------------------------------------------------- the end
+    # -------------------------------------------------------------------------------- looking and the end
+
+    def _store(self) -> Store:
+        return open_store(self.settings.direct or self.settings.url)
+
+    async def _conversation(self, store: Store, key: int) -> tuple[Document, dict[str, Any] | None]:
+        document = await store.load(Address(self.settings.bot, "", (key,)))
+        return document, None if document.record is None else decode(document.record.fields)
+
+    async def _look(self) -> None:
+        """Look at one conversation after another while they are harmed."""
+        if self.settings.subject:
+            return
+        async with self._store() as store:
+            while True:
+                await asyncio.sleep(_LOOK)
+                key = random.choice(self._now)
+                with contextlib.suppress(StoreError, OSError):
+                    document, data = await self._conversation(store, key)
+                    self.watch.looked(key, document, [] if data is None else data.get("log", []))
 
     async def _drained(self) -> None:
         """Wait, with the workers left alone, until nothing waits anywhere."""
+        if self.settings.subject:
+            await asyncio.sleep(3 * self.settings.lease)
+            return
         end = time.monotonic() + _LONGEST_DRAIN
-        async with open_store(self.settings.url) as store:
-            while time.monotonic() < end:
-                for key in self.sent:
-                    if (await store.load(Address(BOT, "", (key,)))).inbox:
-                        break
-                else:
-                    return
-                await asyncio.sleep(0.05)
+        left = set(self.sent)
+        async with self._store() as store:
+            while left and time.monotonic() < end:
+                for key in tuple(left):
+                    with contextlib.suppress(StoreError, OSError):
+                        if not (await self._conversation(store, key))[0].inbox:
+                            left.discard(key)
+                await asyncio.sleep(0.02)
 
     async def _judge(self) -> None:
-        async with open_store(self.settings.url) as store:
+        if self.settings.subject:
+            await self._judge_subject()
+            return
+        async with self._store() as store:
             for key, sent in self.sent.items():
-                document = await store.load(Address(BOT, "", (key,)))
-                data = None if document.record is None else decode(document.record.fields)
-                self.report.violations += judge(document, data, key, sent)
+                document, data = await self._conversation(store, key)
+                self._find(key, sent, document, data)
+
+    async def _judge_subject(self) -> None:
+        subject = subject_of(self.settings, self.chance, lambda **_: None)
+        await subject.start()
+        try:
+            for key, sent in self.sent.items():
+                self._find(key, sent, EMPTY, await subject.data(key))
+        finally:
+            await subject.stop()
+
+    def _find(self, key: int, sent: list[str], document: Document, data: dict[str, Any] | None) -> None:
+        log = [] if data is None else data.get("log", [])
+        self.report.lost += len(set(sent).difference(log)) if self.plan.lossy else 0
+        for text in judge(document, data, key, sent, self.plan.lossy):
+            self.watch.violation(text)
+        if not self.settings.subject:
+            self.watch.looked(key, document, log)
 
 
 async def run(
-    settings: Settings, plan: Plan | None = None, seed: int | None = None, faults: list[Fault] | None = None
+    settings: Settings,
+    plan: Plan | None = None,
+    seed: int | None = None,
+    faults: Sequence[Fault | Callable[[], Awaitable[object]]] | None = None,
 ) -> Report:
-    """Do one run over the store at ``settings.url``, which should be empty; print the seed to repeat it."""
+    """Do one run over the store at ``settings.url``; the report has the seed to repeat it.
+
+    The store should hold nothing of the bot ``settings.bot``; what the run leaves there stays.
+    """
     chosen = random.SystemRandom().randrange(2**32) if seed is None else seed
-    return await Run(settings, Plan() if plan is None else plan, chosen, faults).do()
+    what = [named(fault) for fault in faults or ()]
+    return await Run(settings, Plan() if plan is None else plan, chosen, what).do()
