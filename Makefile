@@ -6,7 +6,7 @@ export PYTHON
 ARGS ?=
 
 .PHONY: help demo test lint format docs bench keys-soak chaos test-browser clean
-.PHONY: up-run up-test up-dev up-docs up-bench
+.PHONY: up-run up-test up-browser up-dev up-docs up-bench
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -39,12 +39,13 @@ keys-soak: up-test ## a million hostile key pairs, looking for one collision
 chaos: up-test ## kill, pause and cut workers and servers, then check the promise
 	@$(PY) -m tests.chaos $(ARGS)
 
-test-browser: up-test ## the page of the demo and the inspector, in a real browser
+test-browser: up-browser ## the page of the demo and the inspector, in a real browser
+	@tools/browser
 	@$(PY) -m pytest tests/browser $(ARGS)
 
 clean: ## remove what the other targets made, .venv too
 	@rm -rf .venv build dist site artifacts .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-up-run up-test up-dev up-docs up-bench: up-%:
+up-run up-test up-browser up-dev up-docs up-bench: up-%:
 	@tools/bootstrap $*
