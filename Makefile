@@ -5,7 +5,7 @@ PY := .venv/bin/python
 export PYTHON
 ARGS ?=
 
-.PHONY: help demo test lint format docs bench keys-soak chaos test-browser clean
+.PHONY: help demo test lint format docs bench keys-soak chaos histories test-browser clean
 .PHONY: up-run up-test up-browser up-dev up-docs up-bench
 
 help: ## show this list
@@ -38,6 +38,9 @@ keys-soak: up-test ## a million hostile key pairs, looking for one collision
 
 chaos: up-test ## kill, pause and cut workers and servers, then check the promise
 	@$(PY) -m tests.chaos $(ARGS)
+
+histories: up-test ## record concurrent histories of every store under faults, and check each
+	@$(PY) tests/recording.py $(ARGS)
 
 test-browser: up-browser ## the page of the demo and the inspector, in a real browser
 	@tools/browser

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from hitherto import codec, protocol
 from hitherto.addresses import Address
 from hitherto.document import EMPTY, Answer, Claim, Document, Event, Terms
-from hitherto.errors import StoreError
+from hitherto.errors import StoreError, StoreUnavailable
 from hitherto.overlap import Overlap, Queue, Reject
 from hitherto.records import Patch, Record, Stored, from_record, merged
 from hitherto.stores.base import DEFAULT_TERMS, Store
@@ -33,10 +33,14 @@ _POLICIES: Final[tuple[Overlap, ...]] = (Queue(), Queue(2), Queue(1, "drop_oldes
 _TERMS: Final = Terms(max_attempts=100, seen_limit=4)
 _DEAD_AT_ONCE: Final = replace(_TERMS, lease=0.0)
 _PAYLOAD: Final = b'{"text":"hello"}'
+_VERDICTS: Final = ("done", "done", "done", "retry", "dead")
+_PATIENCE: Final = 200
+_PAUSE: Final = 0.1
 _REFUSALS: Final = ("busy", "full", "fenced", "duplicate")
 _WRITTEN: Final = ("name", "size", "step")
 
 History = list[Call[Document]]
+Ask = Callable[[], Awaitable[Any]]
 Shown = Callable[[Any], Any]
 Sequential = Callable[[Document], tuple[Document, Any]]
 
@@ -50,7 +54,9 @@ class Workload(NamedTuple):
     at_once: int = 10
     cancelled: float = 2.0
     exact: bool = True
-    """Compare answers whole. Where replies are lost, a repeated operation answers anew how long the line is."""
+    """Compare answers whole. A store that repeats an operation after a lost reply says how long the line is,
+    and what the data are, at the time of the repetition; then only the essence can be compared.
+    """
 
 
 def judge(history: History, limit: int = 200_000) -> Verdict:
@@ -59,12 +65,12 @@ def judge(history: History, limit: int = 200_000) -> Verdict:
 
 
 def _identity(document: Document) -> bytes:
-    """Two documents that answer alike from now on are one; how often a document changed shows in no answer."""
+    """Two documents that answer alike from now on are one; how often one changed shows in no answer."""
     return msgspec.msgpack.encode(replace(document, version=0))
 
 
 async def record(
-    stores: Sequence[Store], bot: str, now: float, workload: Workload = Workload(), seed: int = 0
+    stores: Sequence[Store], bot: str, now: float, workload: Workload, seed: int = 0
 ) -> list[History]:
     """One history for each conversation; the stores share their content and go by a clock that says *now*."""
     chance, histories = random.Random(seed), []
@@ -77,18 +83,28 @@ async def record(
     return histories
 
 
-def _essence(answer: Any) -> Any:
+class Essence(NamedTuple):
     """What an answer says that is the same when it is given again."""
+
+    status: str
+    seq: int
+    epoch: int | None
+
+
+def _essence(answer: Any) -> Any:
+    if isinstance(answer, dict):
+        return "merged"
     if not isinstance(answer, Answer):
         return answer
-    return answer.status, answer.seq, None if answer.grant is None else answer.grant.epoch
+    return Essence(answer.status, answer.seq, None if answer.grant is None else answer.grant.epoch)
 
 
 def _is_idle(answer: Any) -> bool:
-    """Whether the answer says that nothing was changed."""
-    if isinstance(answer, Answer):
-        return answer.status in _REFUSALS and answer.grant is None and not answer.dropped
-    return bool(answer == [False])
+    """Whether the answer says that nothing was changed; events do not expire here."""
+    said = _essence(answer)
+    if isinstance(said, Essence):
+        return said.status in _REFUSALS and said.epoch is None
+    return bool(said == [False])
 
 
 class _Talk:
@@ -113,10 +129,8 @@ class _Talk:
         """A first turn, so that the conversation is never blank, and then everybody at once."""
         store = self.stores[0]
         await self.called(
-            "accept", store.accept(self.address, Event("first", _PAYLOAD), Queue(), "c", store.op(), _TERMS),
-            lambda document: protocol.accept(
-                document, self.now, None, Event("first", _PAYLOAD), Queue(), "c", _TERMS
-            ), spared=True,
+            "acquire", partial(store.acquire, self.address, "c", store.op(), _TERMS),
+            lambda document: protocol.acquire(document, self.now, None, "c", _TERMS), spared=True,
         )  # fmt: skip
         await asyncio.gather(*[self.client(number) for number in range(self.workload.clients)])
 
@@ -127,12 +141,12 @@ class _Talk:
             await deed(self.chance.choice(self.stores), f"c{number}")
 
     async def called(
-        self, what: str, call: Awaitable[Any], change: Sequential, spared: bool = False
+        self, what: str, call: Ask, change: Sequential, *, again: bool = True, spared: bool = False
     ) -> None:
-        """Do one call, or a part of it, and note it down."""
+        """Do one call, or a part of it, and note it down; *again*: repeat it while the store is away."""
         place, began = len(self.history), next(self.numbers)
         self.history.append(Call(what, began, None, self._shown_of(change), UNKNOWN))
-        task = asyncio.ensure_future(call)
+        task = asyncio.ensure_future(self._asked(call, _PATIENCE if again else 1))
         await self.dawdle()
         if not spared and self.chance.random() * 100 < self.workload.cancelled:
             task.cancel()
@@ -146,6 +160,16 @@ class _Talk:
         ended, shown = next(self.numbers), self.shown(answer)
         idle = what == "read" or _is_idle(answer)
         self.history[place] = Call(what, began, ended, self._shown_of(change), shown, idle)
+
+    async def _asked(self, call: Ask, times: int) -> Any:
+        for left in reversed(range(times)):
+            try:
+                return await call()
+            except StoreUnavailable:
+                if not left:
+                    raise
+                await asyncio.sleep(self.chance.random() * _PAUSE)
+        return None
 
     def _shown_of(self, change: Sequential) -> Sequential:
         def shown(document: Document) -> tuple[Document, Any]:
@@ -165,7 +189,7 @@ class _Talk:
         """An event that may have come before."""
         event = Event(self.chance.choice((None, *"abcdefgh")), _PAYLOAD)
         overlap, terms = self.chance.choice(_POLICIES), self.chance.choice((_TERMS, _TERMS, _DEAD_AT_ONCE))
-        call = store.accept(self.address, event, overlap, who, store.op(), terms)
+        call = partial(store.accept, self.address, event, overlap, who, store.op(), terms)
         what = f"accept {event.id} {overlap} lease {terms.lease}"
         await self.called(
             what, call, lambda document: protocol.accept(document, self.now, None, event, overlap, who, terms)
@@ -174,22 +198,18 @@ class _Talk:
     async def settle(self, store: Store, who: str) -> None:
         """The end of a turn: mostly the newest, sometimes one that was lost long ago."""
         claim, patch = self.claim(), Patch(set=self.fields(), moved=True, flow="f", state=who)
-        verdict = self.chance.choice(("done", "done", "done", "retry", "dead"))
-        keep = self.chance.random() < 0.8
-        call = store.settle(
-            self.address, claim, store.op(), _TERMS, patch=patch, verdict=verdict, keep=keep, error="e"
-        )
-        await self.called(
-            f"settle {claim} {verdict}", call,
-            lambda document: protocol.settle(
-                document, self.now, None, claim, _TERMS, patch=patch, verdict=verdict, keep=keep, error="e"
-            ),
-        )  # fmt: skip
+        verdict = self.chance.choice(_VERDICTS)
+        how: dict[str, Any] = {"patch": patch, "verdict": verdict, "keep": self.chance.random() < 0.8}
+        call = partial(store.settle, self.address, claim, store.op(), _TERMS, error="e", **how)
+        change = partial(_settled, now=self.now, claim=claim, how=how)
+        await self.called(f"settle {claim} {verdict}", call, change)
 
     def claim(self) -> Claim:
         """One that was handed out, good or lost."""
         newest = self.chance.random() < 0.7
-        return Claim(99) if not self.claims else self.claims[-1] if newest else self.chance.choice(self.claims)
+        return (
+            Claim(99) if not self.claims else self.claims[-1] if newest else self.chance.choice(self.claims)
+        )
 
     def fields(self) -> codec.Fields:
         """A field with a value of its own."""
@@ -202,25 +222,26 @@ class _Talk:
             stored = protocol.live_record(document, self.now)
             return document, None if stored is None else stored.to_record()
 
-        await self.called("read", store.get_state(self.address.bot, self.address.key), seen)
+        await self.called("read", partial(store.get_state, self.address.bot, self.address.key), seen)
 
     async def update(self, store: Store, who: str) -> None:
         """Lay a field over the data."""
         fields = self.fields()
-        call = store.update_data(self.address.bot, self.address.key, codec.decode(fields))
-        await self.called("update", call, partial(self._written, change=partial(_merged, fields=fields), told=True))
+        call = partial(store.update_data, self.address.bot, self.address.key, codec.decode(fields))
+        change = partial(self._written, change=partial(_merged, fields=fields), told=True)
+        await self.called("update", call, change, again=False)
 
     async def write(self, store: Store, who: str) -> None:
         """Overwrite the record."""
         record = Record("f", who, codec.decode(self.fields()))
         stored = from_record(record)
-        call = store.set_state(self.address.bot, self.address.key, record)
-        await self.called("write", call, partial(self._written, change=lambda _: stored))
+        call = partial(store.set_state, self.address.bot, self.address.key, record)
+        await self.called("write", call, partial(self._written, change=lambda _: stored), again=False)
 
     async def clear(self, store: Store, who: str) -> None:
         """Remove the record."""
-        call = store.clear(self.address.bot, self.address.key)
-        await self.called("clear", call, partial(self._written, change=lambda _: None))
+        call = partial(store.clear, self.address.bot, self.address.key)
+        await self.called("clear", call, partial(self._written, change=lambda _: None), again=False)
 
     def _written(
         self, document: Document, change: Callable[[Stored | None], Stored | None], told: bool = False
@@ -233,7 +254,7 @@ class _Talk:
 
     async def take_over(self, store: Store, who: str) -> None:
         """Run what somebody left behind."""
-        call = store.take_over(self.address, who, store.op(), _TERMS)
+        call = partial(store.take_over, self.address, who, store.op(), _TERMS)
         await self.called(
             "take over", call, lambda document: protocol.take_over(document, self.now, None, who, _TERMS)
         )
@@ -241,7 +262,7 @@ class _Talk:
     async def acquire(self, store: Store, who: str) -> None:
         """Take the lease without an event, some of them for no time at all."""
         terms = self.chance.choice((_TERMS, _DEAD_AT_ONCE))
-        call = store.acquire(self.address, who, store.op(), terms)
+        call = partial(store.acquire, self.address, who, store.op(), terms)
         await self.called(
             "acquire", call, lambda document: protocol.acquire(document, self.now, None, who, terms)
         )
@@ -249,7 +270,7 @@ class _Talk:
     async def release(self, store: Store, who: str) -> None:
         """Give a turn back, perhaps one that was lost."""
         claim = self.claim()
-        call = store.release(self.address, claim, store.op(), _TERMS)
+        call = partial(store.release, self.address, claim, store.op(), _TERMS)
         await self.called(
             f"release {claim}", call,
             lambda document: protocol.release(document, self.now, None, claim, _TERMS),
@@ -263,14 +284,19 @@ class _Talk:
             after, still = protocol.renew(document, self.now, claim, _TERMS)
             return after, [still]
 
-        await self.called(f"renew {claim}", store.renew([(self.address, claim)], _TERMS), renewed)
+        call = partial(store.renew, [(self.address, claim)], _TERMS)
+        await self.called(f"renew {claim}", call, renewed)
 
     async def force(self, store: Store, who: str) -> None:
         """Free the conversation."""
-        call = store.force_release(self.address, store.op(), _TERMS)
+        call = partial(store.force_release, self.address, store.op(), _TERMS)
         await self.called(
             "force release", call, lambda document: protocol.force_release(document, self.now, None, _TERMS)
         )
+
+
+def _settled(document: Document, now: float, claim: Claim, how: dict[str, Any]) -> tuple[Document, Answer]:
+    return protocol.settle(document, now, None, claim, _TERMS, error="e", **how)
 
 
 def _merged(stored: Stored | None, fields: codec.Fields) -> Stored:
@@ -281,7 +307,7 @@ def _merged(stored: Stored | None, fields: codec.Fields) -> Stored:
 
 
 def spoiled(history: History, chance: random.Random) -> tuple[str, History] | None:
-    """The history with one answer that no store may give, and what is wrong with it; ``None``: nothing fits."""
+    """The history with one answer that no store may give, and what is wrong with it, if anything fits."""
     ways = list(_WAYS.items())
     chance.shuffle(ways)
     for name, way in ways:
@@ -300,36 +326,34 @@ def _told(call: Call[Document], wrong: Any) -> Call[Document]:
 
 def _two_owners(history: History, place: int) -> Any:
     """A lease that was granted before is granted again, with its epoch."""
-    mine = history[place].answer
-    if not isinstance(mine, Answer) or mine.grant is None:
+    mine = _essence(history[place].answer)
+    if not isinstance(mine, Essence) or mine.epoch is None:
         return None
     for call in history[:place]:
-        grant = call.answer.grant if isinstance(call.answer, Answer) else None
-        if grant is not None and grant.epoch != mine.grant.epoch:
-            return replace(mine, grant=replace(mine.grant, epoch=grant.epoch))
+        early = _essence(call.answer)
+        if isinstance(early, Essence) and early.epoch not in (None, mine.epoch):
+            return _changed(history[place].answer, epoch=early.epoch)
     return None
 
 
 def _stale_commit(history: History, place: int) -> Any:
     """A commit that was fenced succeeds."""
-    mine = history[place].answer
-    fenced = isinstance(mine, Answer) and mine.status == "fenced"
-    return replace(mine, status="committed") if fenced else None
+    return _changed(history[place].answer, status="committed") if _says(history[place], "fenced") else None
 
 
 def _twice(history: History, place: int) -> Any:
     """What is a duplicate is taken in again."""
-    mine = history[place].answer
-    duplicate = isinstance(mine, Answer) and mine.status == "duplicate"
-    return replace(mine, status="queued", seq=1 + _highest(history)) if duplicate else None
+    if not _says(history[place], "duplicate"):
+        return None
+    return _changed(history[place].answer, status="queued", seq=1 + _highest(history))
 
 
 def _same_place(history: History, place: int) -> Any:
     """Two events have one place in the line."""
-    mine = history[place].answer
-    if not isinstance(mine, Answer) or mine.seq < 2 or mine.status not in ("queued", "granted"):
+    mine = _essence(history[place].answer)
+    if not isinstance(mine, Essence) or mine.seq < 2 or mine.status not in ("queued", "granted"):
         return None
-    return replace(mine, seq=mine.seq - 1)
+    return _changed(history[place].answer, seq=mine.seq - 1)
 
 
 def _old_value(history: History, place: int) -> Any:
@@ -346,8 +370,24 @@ def _old_value(history: History, place: int) -> Any:
     return None
 
 
+def _says(call: Call[Document], status: str) -> bool:
+    said = _essence(call.answer)
+    return isinstance(said, Essence) and said.status == status
+
+
+def _changed(answer: Any, **to: Any) -> Any:
+    """An answer, whole or its essence, with something else in it."""
+    if isinstance(answer, Essence):
+        return answer._replace(**to)
+    epoch = to.pop("epoch", None)
+    return (
+        replace(answer, **to) if epoch is None else replace(answer, grant=replace(answer.grant, epoch=epoch))
+    )
+
+
 def _highest(history: History) -> int:
-    return max((call.answer.seq for call in history if isinstance(call.answer, Answer)), default=0)
+    said = [_essence(call.answer) for call in history]
+    return max((one.seq for one in said if isinstance(one, Essence)), default=0)
 
 
 _WAYS: Final[dict[str, Callable[[History, int], Any]]] = {

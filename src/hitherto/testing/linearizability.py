@@ -26,8 +26,8 @@ UNKNOWN: Final = object()
 
 
 class Call(NamedTuple, Generic[S]):
-    """One call: when it began and ended (``None``: never heard of again), what it does to the object, and what
-    was answered.
+    """One call: when it began and ended (``None``: never heard of again), what it does to the object, and its
+    answer.
 
     *change* is the sequential object: the state after the call, and the answer it would give. *idle*: whoever
     gets this answer knows that nothing was changed.
@@ -74,6 +74,10 @@ class _Object(Generic[S]):
         """Whether a call changes nothing wherever its answer fits."""
         return self._calls[number].idle
 
+    def is_lost(self, number: int) -> bool:
+        """Whether nobody knows how a call ended."""
+        return self._calls[number].answer is UNKNOWN
+
     def after(self, place: Hashable, number: int) -> Hashable | None:
         """The state after a call that answers what was answered; ``None`` if it would answer otherwise."""
         found = self._after.get((place, number), UNKNOWN)
@@ -82,7 +86,7 @@ class _Object(Generic[S]):
             state, answer = call.change(self._states[place])
             fits = call.answer is UNKNOWN or answer == call.answer
             found = self._after[place, number] = self.meet(state) if fits else None
-        return found  # type: ignore[return-value]
+        return found
 
 
 def check(
@@ -132,8 +136,10 @@ def _returned(
             survivors.add((place, settled - {number}))
             continue
         for call, after in steps:
+            if after is None or call in settled or (after == place and thing.is_lost(call)):
+                continue
             step = (after, settled | {call})
-            if after is not None and call not in settled and step not in seen:
+            if step not in seen:
                 seen.add(step)
                 stack.append(step)
     return survivors, len(seen)
