@@ -33,13 +33,20 @@ def schemes() -> dict[str, str]:
     return {**{point.name: point.value for point in entry_points(group="hitherto.stores")}, **_OURS}
 
 
+def _scheme_of(url: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError:  # its message would show a password; the store's own does not
+        return url.partition("://")[0].lower()
+
+
 def open_store(url: str) -> Store:
     """The store that *url* names, to be opened by ``await store.open()``, by ``async with`` or by its first
     use.
 
     An unknown scheme or option is an error that lists what exists.
     """
-    scheme = urlsplit(url).scheme
+    scheme = _scheme_of(url)
     found = _OURS.get(scheme) or schemes().get(scheme)
     if found is None:
         raise BadStoreURL(

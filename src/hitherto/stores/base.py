@@ -149,6 +149,11 @@ class Store(ABC):
         """What ``hitherto doctor`` tells about an open store."""
         return Facts(type(self).__name__, "its own", "it does not say")
 
+    async def migrate(self) -> list[str]:
+        """Bring what is stored up to date; the names of what was done. Stores without a schema only open."""
+        await self.open()
+        return []
+
     async def transact(
         self, address: Address, change: Callable[[Document, float], tuple[Document, _T]]
     ) -> _T:

@@ -16,9 +16,10 @@ from hitherto.document import Answer, Claim, Entry, Event, Gather, Grant, Terms,
 from hitherto.errors import DataError
 from hitherto.overlap import Burst, ByFlow, Concurrent, Debounce, Overlap, Policy, Queue, Reject
 from hitherto.records import Patch
-from hitherto.stores.postgres.columns import Place, call_of, got_id, got_stored, put_id, put_text
+from hitherto.stores.postgres.columns import Place, call_of, got_id, got_stored, got_text, put_id, put_text
 
 ACCEPT: Final = call_of("accept_v1", 16)
+_FEW: Final = 100  # keys that the function looks up one by one among those that there are
 SETTLE: Final = call_of("settle_v1", 27)
 _KINDS: Final[dict[type, str]] = {Reject: "reject", Debounce: "debounce", Concurrent: "slow"}
 
@@ -61,9 +62,14 @@ def is_slow_accept(overlap: Overlap) -> bool:
     return not isinstance(overlap, ByFlow) and _policy(overlap)[0] == "slow"
 
 
-def is_slow_settle(claim: Claim, verdict: Verdict, terms: Terms) -> bool:
+def is_slow_settle(claim: Claim, verdict: Verdict, terms: Terms, patch: Patch) -> bool:
     """Whether settling this always takes the long way."""
-    return claim.lone or verdict == "dead" or (verdict == "retry" and terms.retry_in_order)
+    return (
+        claim.lone
+        or verdict == "dead"
+        or (verdict == "retry" and terms.retry_in_order)
+        or len(patch.set) + len(patch.removed) > _FEW
+    )
 
 
 def _policy(policy: Policy) -> tuple[str, int, float | None]:
@@ -124,8 +130,10 @@ def accept_answer(item: Accept, row: Mapping[str, Any]) -> Answer | None:
 
 def _is_burst(overlap: Overlap, row: Mapping[str, Any]) -> bool:
     if isinstance(overlap, ByFlow):
-        policy = overlap.flows.get(row["flow"], overlap.default) if row["recorded"] else overlap.default
-        return isinstance(policy, Burst)
+        flow = got_text(row["flow"]) if row["recorded"] else None
+        return isinstance(
+            overlap.default if flow is None else overlap.flows.get(flow, overlap.default), Burst
+        )
     return isinstance(overlap, Burst)
 
 

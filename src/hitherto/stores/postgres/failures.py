@@ -13,6 +13,19 @@ AT_ONCE: Final = ("40001", "40P01")
 
 _PASSING: Final = ("08", "40", "53", "57", "58")
 _PASSING_STATES: Final = ("25006", "25P03", "25P04", "55P03", "55006")
+POOLED: Final = ("26000", "42P05")
+"""SQLSTATEs that say that what was prepared is not there, or was by somebody else: a pooler is in between."""
+
+FAILURES: Final = (
+    OSError,
+    TimeoutError,
+    ValueError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+"""What the driver raises for reasons that are not ours."""
+
 _NOT_THERE: Final = ("3F000", "42P01", "42883", "42703", "42804")
 
 
@@ -42,7 +55,9 @@ def translated(error: BaseException, url: str) -> StoreError:
             "`hitherto migrate URL --sql`",
             url=url,
         )
-    if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, asyncpg.DataError | ValueError):
+    if isinstance(error, ValueError) and not state:
+        return StoreError(f"the driver does not take this URL or value: {what}; check the URL", url=url)
+    if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         return StoreUnavailable(f"the connection to PostgreSQL failed: {what}", url=url)
     if state.startswith("28") or state == "3D000":
         return StoreError(f"PostgreSQL refuses this user or database: {what}; check the URL", url=url)

@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from hitherto.stores.postgres.failures import AT_ONCE, is_link_lost, translated
+from hitherto.stores.postgres.failures import AT_ONCE, FAILURES, POOLED, is_link_lost, translated
 
 _ATTEMPTS = 5
 
@@ -91,16 +91,10 @@ class Link:
                     try:
                         return await self._once(sql, arguments)
                     except asyncpg.PostgresError as error:
-                        if error.sqlstate not in AT_ONCE or attempt == _ATTEMPTS - 1:
+                        if attempt == _ATTEMPTS - 1 or not self._may_repeat(error.sqlstate):
                             raise
                         await asyncio.sleep(0.005 * 2**attempt)
-        except (
-            OSError,
-            TimeoutError,
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-            asyncpg.InternalClientError,
-        ) as e:
+        except FAILURES as e:
             raise translated(e, self._url) from e
         raise AssertionError("unreachable")
 
@@ -109,19 +103,20 @@ class Link:
         try:
             async with asyncio.timeout(self._timeout), self._lock:
                 return await self._guarded(work)
-        except (
-            OSError,
-            TimeoutError,
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-            asyncpg.InternalClientError,
-        ) as e:
+        except FAILURES as e:
             raise translated(e, self._url) from e
 
     async def close(self) -> None:
         """Give the connection back."""
         async with self._lock:
             await self._leave(broken=False)
+
+    def _may_repeat(self, state: str | None) -> bool:
+        """Whether nothing was done and the same call may succeed now; a pooler that shows itself is noted."""
+        if state in POOLED and self._source.keeps:
+            self._source.pooled = True
+            return True
+        return state in AT_ONCE
 
     async def _once(self, sql: str, arguments: tuple[Any, ...]) -> Sequence[Any]:
         async def work(connection: Any) -> Any:
@@ -142,7 +137,7 @@ class Link:
             broken = False
             return result
         except asyncpg.PostgresError as error:
-            broken = is_link_lost(error)
+            broken = is_link_lost(error) or error.sqlstate in POOLED
             raise
         finally:
             if broken or not self._source.keeps:

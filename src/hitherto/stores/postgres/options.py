@@ -11,9 +11,9 @@ from hitherto.stores.postgres.schema import DEFAULT, quoted
 OURS: Final = ("schema", "auto_migrate", "timeout", "connections")
 DRIVERS: Final = (
     "host", "port", "user", "password", "passfile", "dbname", "database", "service", "servicefile",
-    "application_name", "target_session_attrs", "krbsrvname", "gsslib", "options", "ssl", "sslmode",
+    "application_name", "target_session_attrs", "krbsrvname", "gsslib", "options", "sslmode",
     "sslnegotiation", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword", "ssl_min_protocol_version",
-    "ssl_max_protocol_version", "connect_timeout",
+    "ssl_max_protocol_version",
 )  # fmt: skip
 _BOOLEANS: Final = {
     "true": True,
@@ -46,9 +46,23 @@ def check(schema: str, timeout: float, connections: int) -> None:
         raise ValueError(f"connections={connections!r}: 1, 2 or 3; operations that wait together share them")
 
 
+def _unreadable(url: str) -> BadStoreURL:
+    """Python's own message would show what it stumbled over, which may be a password."""
+    return BadStoreURL(
+        "this cannot be read as a URL; in a user name or password write characters like # / ? @ [ ] as %23 "
+        "%2F %3F %40 %5B %5D",
+        url=url,
+    )
+
+
 def parse(url: str) -> Options:
     """The options of a URL; ``BadStoreURL`` lists what exists."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _unreadable(url) from None
+    if parts.fragment or "@" in parts.path + parts.query.partition("=")[0]:
+        raise _unreadable(url)
     given = parse_qsl(parts.query, keep_blank_values=True)
     unknown = sorted({name for name, _ in given} - {*OURS, *DRIVERS})
     if unknown:

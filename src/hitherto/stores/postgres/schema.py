@@ -17,6 +17,10 @@ from hitherto.errors import SchemaError, shown
 DEFAULT: Final = "hitherto"
 _LOCK: Final = 0x6869746865
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_MADE: Final = (  # not to_regclass: that may go by what a cache says of the time before a lock was waited for
+    "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+    "WHERE n.nspname = '{}' AND c.relname = 'migration')"
+)
 _WRITTEN: Final = '"hitherto".'
 
 
@@ -56,11 +60,13 @@ def migrations() -> list[Migration]:
 
 
 def migration_sql(schema: str = DEFAULT) -> str:
-    """The whole schema as SQL in one transaction, to be applied by hand to a database that has none of it."""
+    """The whole schema as SQL in one transaction, to be applied by hand to a database that has none of it, an
+    older one or all of it: only what is missing is done.
+    """
     own = quoted(schema)
     parts = [
-        f"BEGIN;\nSELECT pg_advisory_xact_lock({_LOCK});\n{_preparation(own)}",
-        *[_applied(migration, schema) for migration in migrations()],
+        f"BEGIN;\nSELECT pg_advisory_xact_lock({_LOCK});\n{_preparation(schema)}",
+        *[_guarded(migration, schema) for migration in migrations()],
         f"-- The role that the workers use needs no more than this:\n"
         f"-- GRANT USAGE ON SCHEMA {own} TO worker;\n"
         f"-- GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {own} TO worker;\n"
@@ -69,9 +75,12 @@ def migration_sql(schema: str = DEFAULT) -> str:
     return "\n".join(parts)
 
 
-def _preparation(own: str) -> str:
+def _preparation(schema: str) -> str:
+    """The schema and its table of migrations; a role that owns the schema need not be able to make others."""
+    own = quoted(schema)
     return (
-        f"CREATE SCHEMA IF NOT EXISTS {own};\n"
+        f"DO $hitherto$ BEGIN IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = '{schema}') THEN\n"
+        f"    CREATE SCHEMA {own};\nEND IF; END $hitherto$;\n"
         f"CREATE TABLE IF NOT EXISTS {own}.migration (\n"
         "    number integer PRIMARY KEY, phase text NOT NULL, name text NOT NULL,\n"
         "    applied_at timestamptz NOT NULL DEFAULT now()\n);\n"
@@ -80,17 +89,26 @@ def _preparation(own: str) -> str:
 
 def _applied(migration: Migration, schema: str) -> str:
     number, phase, name, sql = migration
-    own = quoted(schema)
     return (
-        f"-- {number:04} {phase} {name}\n{in_schema(sql, schema)}\n"
-        f"INSERT INTO {own}.migration (number, phase, name) VALUES ({number}, '{phase}', '{name}');\n"
+        f"{in_schema(sql, schema)}\nINSERT INTO {quoted(schema)}.migration (number, phase, name) "
+        f"VALUES ({number}, '{phase}', '{name}');\n"
+    )
+
+
+def _guarded(migration: Migration, schema: str) -> str:
+    number, phase, name, _ = migration
+    return (
+        f"-- {number:04} {phase} {name}\nDO $hitherto$ BEGIN "
+        f"IF NOT EXISTS (SELECT FROM {quoted(schema)}.migration WHERE number = {number}) THEN\n"
+        f"{_applied(migration, schema)}END IF; END $hitherto$;\n"
     )
 
 
 async def missing(connection: Any, schema: str, url: str) -> list[Migration]:
     """What is not applied yet; ``SchemaError`` when the schema was made by a newer version."""
     applied: dict[int, str] = {}
-    if await _value(connection, f"SELECT to_regclass('{quoted(schema)}.migration') IS NOT NULL"):
+    quoted(schema)
+    if await _value(connection, _MADE.format(schema)):
         rows = await connection.fetch(f"SELECT number, phase FROM {quoted(schema)}.migration")  # noqa: S608
         applied = dict(rows)
     known = migrations()
@@ -104,13 +122,18 @@ async def missing(connection: Any, schema: str, url: str) -> list[Migration]:
     return [migration for migration in known if migration.number not in applied]
 
 
+async def version_of(connection: Any, schema: str) -> int:
+    """The number of the newest migration that was applied."""
+    return int(await _value(connection, f"SELECT max(number) FROM {quoted(schema)}.migration") or 0)  # noqa: S608
+
+
 async def migrate(connection: Any, schema: str, url: str, *, post: bool) -> list[str]:
     """Apply what is missing, in one transaction, one process at a time; the names of what was applied."""
     async with connection.transaction():
         await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
-        await missing(connection, schema, url)
-        await connection.execute(_preparation(quoted(schema)))
         todo = [one for one in await missing(connection, schema, url) if post or one.phase == "pre"]
+        if todo:
+            await connection.execute(_preparation(schema))
         for migration in todo:
             await connection.execute(_applied(migration, schema))
     return [f"{one.number:04}_{one.phase}_{one.name}" for one in todo]

@@ -26,8 +26,20 @@ _RENEW: Final = columns.call_of("renew_v1", 5)
 _SERVER: Final = (
     "SELECT current_setting('server_version_num')::integer AS version, pg_is_in_recovery() AS recovering, "
     "current_setting('transaction_read_only') = 'on' AS read_only, "
-    "current_setting('synchronous_commit') AS durability, pg_backend_pid() AS pid"
+    "current_setting('synchronous_commit') AS durability, pg_backend_pid() AS pid, "
+    "current_setting('server_encoding') AS encoding"
 )
+SETTINGS: Final = (
+    "SELECT current_setting('server_version') AS software, current_setting('fsync') AS fsync, "
+    "current_setting('synchronous_commit') AS durability"
+)
+LOST: Final = {
+    "off": "the newest acknowledged changes: synchronous_commit or fsync is off",
+    "local": "nothing of this server; a failover to a standby may lose the newest changes",
+    "remote_write": "nothing, unless this server and its standby crash together",
+    "on": "nothing",
+    "remote_apply": "nothing",
+}
 _I = TypeVar("_I", Accept, Settle)
 
 
@@ -179,6 +191,12 @@ async def examined(connection: Any, url: str) -> bool:
     if server["version"] < OLDEST:
         raise StoreError(
             f"PostgreSQL {server['version'] // 10_000} is too old; 13 or newer is needed", url=url
+        )
+    if server["encoding"] != "UTF8":
+        raise StoreError(
+            f"the database's encoding is {server['encoding']}, which does not hold every text; create "
+            "one with ENCODING 'UTF8'",
+            url=url,
         )
     if server["recovering"] or server["read_only"]:
         raise StoreUnavailable(

@@ -23,12 +23,12 @@ from hitherto.document import Answer, Claim, Document, Event, Terms, Verdict
 from hitherto.errors import StoreClosed, redact
 from hitherto.overlap import Overlap
 from hitherto.records import NO_PATCH, Patch, Stored
-from hitherto.stores.base import Kind, Listed, Store
+from hitherto.stores.base import Facts, Kind, Listed, Store
 from hitherto.stores.postgres import calls, listing, options, schema
 from hitherto.stores.postgres.calls import Settle
 from hitherto.stores.postgres.columns import Change, place_of, short_op
 from hitherto.stores.postgres.link import Link, Own, Users
-from hitherto.stores.postgres.session import Session, examined, prepare_schema
+from hitherto.stores.postgres.session import LOST, SETTINGS, Session, examined, prepare_schema
 
 _T = TypeVar("_T")
 
@@ -90,9 +90,25 @@ class PostgresStore(Store):
     async def close(self) -> None:
         """Let what was asked before come to its end, and give the connections back."""
         session, self._session = self._session, None
-        self._closed = True
+        self._closed, self._opening = True, None
         if session is not None and session.pid == os.getpid():
             await session.close()
+
+    def migration_sql(self) -> str:
+        """What :meth:`migrate` does as SQL, for people whose database role may not do it."""
+        return schema.migration_sql(self.schema)
+
+    async def facts(self) -> Facts:
+        """The server's version, the newest migration, and what its settings promise."""
+
+        async def ask(connection: Any) -> Facts:
+            server = await connection.fetchrow(SETTINGS)
+            lost = LOST["off" if server["fsync"] == "off" else server["durability"]]
+            newest = await schema.version_of(connection, self.schema)
+            return Facts(f"PostgreSQL {server['software']}", f"{self.schema}, migration {newest}", lost)
+
+        facts: Facts = await self._once(ask)
+        return facts
 
     async def migrate(self) -> list[str]:
         """Apply every migration that is missing, *pre* and *post*; their names."""
@@ -123,6 +139,8 @@ class PostgresStore(Store):
             await prepare_schema(connection, self.schema, self.url, self._auto_migrate)
 
         await self._once(check)
+        if self._closed:
+            raise StoreClosed("the store was closed while it was being opened", url=self.url)
         self._session = Session(
             self._source, self.url, self.schema, self._timeout, self._connections, self._own_clock
         )
@@ -203,7 +221,7 @@ class PostgresStore(Store):
         """See :func:`hitherto.protocol.settle`; *delay* is how long a retry waits at least."""
         session, place, op = await self._opened(), place_of(address), short_op(op)
         calls.check_patch(patch)
-        if not (calls.is_slow_settle(claim, verdict, terms) or session.combine.is_busy(place)):
+        if not (calls.is_slow_settle(claim, verdict, terms, patch) or session.combine.is_busy(place)):
             item = Settle(place, claim, op, terms, patch, verdict, delay, keep)
             answer = await session.settles(item, sum(map(len, patch.set.values())))
             if answer is not None:

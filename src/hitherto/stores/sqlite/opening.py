@@ -137,6 +137,22 @@ def _unusable(message: str, url: str) -> StoreUnavailable:
     return StoreUnavailable(message, url=url, retryable=False)
 
 
+def version_at(path: str, url: str) -> int:
+    """The schema's version in a file that need not be there."""
+    if not os.path.exists(path):
+        return 0
+    try:
+        with contextlib.closing(sqlite3.connect(_read_only(path), uri=True)) as looking:
+            return schema.version_of(looking, url)
+    except sqlite3.Error as error:
+        raise failures.translated(error, url) from error
+
+
+def _read_only(path: str) -> str:
+    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return f"file:{quoted}?mode=ro"
+
+
 def _refuse_foreign(path: str, url: str) -> None:
     """Look at the bare file, without its log and without locks, so that a look changes nothing.
 
@@ -145,9 +161,8 @@ def _refuse_foreign(path: str, url: str) -> None:
     pid, _ = _holders.get(identity(path) or (0, 0), (os.getpid(), 0))
     if pid != os.getpid():
         raise forked(url)
-    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{quoted}?mode=ro&immutable=1", uri=True)) as bare:
+        with contextlib.closing(sqlite3.connect(f"{_read_only(path)}&immutable=1", uri=True)) as bare:
             schema.version_of(bare, url)
     except sqlite3.Error as error:
         if failures.code_of(error) == sqlite3.SQLITE_NOTADB:

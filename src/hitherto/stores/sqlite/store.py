@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import sqlite3
@@ -22,7 +23,7 @@ from hitherto.records import NO_PATCH, Patch, Stored
 from hitherto.stores.base import KINDS, Facts, Kind, Listed, Store
 from hitherto.stores.sqlite import changes, listing, schema
 from hitherto.stores.sqlite.engine import Engine
-from hitherto.stores.sqlite.opening import MEMORY, SAFE_SINCE, forked, open_file
+from hitherto.stores.sqlite.opening import MEMORY, SAFE_SINCE, forked, open_file, version_at
 from hitherto.stores.sqlite.session import Session
 
 _OPTIONS: Final = ("cache", "synchronous", "timeout")
@@ -120,6 +121,12 @@ class SQLiteStore(Store):
         in_memory = self.path == MEMORY
         lost = "everything: it is in memory" if in_memory else _LOST[self._synchronous]
         return Facts(f"SQLite {sqlite3.sqlite_version}", str(schema.version()), lost)
+
+    async def migrate(self) -> list[str]:
+        """Open the file, which takes every step that is missing; their names."""
+        before = 0 if self.path == MEMORY else await asyncio.to_thread(version_at, self.path, self.url)
+        await self.open()
+        return [f"step {number}" for number in range(before + 1, schema.version() + 1)]
 
     async def load(self, address: Address) -> Document:
         """The document, shared and immutable."""

@@ -106,11 +106,16 @@ CREATE FUNCTION "hitherto".readable(exact text) RETURNS text LANGUAGE sql IMMUTA
     SELECT regexp_replace(exact, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')
 $$;
 
+-- A text as people want to read it: NUL is the replacement character here too.
+CREATE FUNCTION "hitherto".plain(kept text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT replace(replace(kept, chr(26) || '0', chr(65533)), chr(26) || '1', chr(26))
+$$;
+
 -- Conversations as people want to read them: data is JSON, data->>'name' one value of it. Numbers keep their digits.
 CREATE VIEW "hitherto".conversation AS
-    SELECT d.address, d.flow, d.state,
+    SELECT d.address, "hitherto".plain(d.flow) AS flow, "hitherto".plain(d.state) AS state,
         CASE WHEN d.recorded THEN coalesce((
-            SELECT '{' || string_agg(to_json(replace(f.name, chr(26) || '0', chr(65533)))::text || ':'
+            SELECT '{' || string_agg(to_json("hitherto".plain(f.name))::text || ':'
                 || "hitherto".readable(f.exact), ',' ORDER BY f.place) || '}'
             FROM unnest(d.names, d.texts) WITH ORDINALITY AS f (name, exact, place)
         ), '{}')::json END AS data,

@@ -29,6 +29,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     r record;
+    locked bigint[];
     now double precision;
     last_id bigint := -1;
     slow boolean;
@@ -54,10 +55,13 @@ BEGIN
             AND NOT EXISTS (SELECT FROM "hitherto".document AS e WHERE e.digest = p.digest)
         ORDER BY p.digest
         ON CONFLICT (digest) DO NOTHING;
-    PERFORM 1 FROM "hitherto".document AS d WHERE d.digest = ANY (digests) ORDER BY d.digest FOR NO KEY UPDATE;
+    SELECT array_agg(l.id) INTO locked FROM (
+        SELECT d.id FROM "hitherto".document AS d WHERE d.digest = ANY (digests) ORDER BY d.digest FOR NO KEY UPDATE
+    ) AS l;
     now := coalesce(moment, extract(epoch FROM clock_timestamp()));
 
-    -- A statement of its own, so that it sees what was committed while the locks were waited for.
+    -- A statement of its own, so that it sees what was committed while the locks were waited for. Only what is
+    -- locked counts: another document of the same address may have come in place of one that was removed.
     FOR r IN
         SELECT p.place, p.op, p.event_id, p.owner, p.policy, p.room, p.expiry, p.flows, d.id, d.version, d.epoch,
             d.deadline, d.next_seq, d.recorded AND (d.expires_at > now) IS NOT FALSE AS recorded, d.flow, d.state,
@@ -71,7 +75,7 @@ BEGIN
             ) AS seen
         FROM unnest(digests, operations, event_ids, owners, policies, limits, expiries, flows)
             WITH ORDINALITY AS p (digest, op, event_id, owner, policy, room, expiry, flows, place)
-        JOIN "hitherto".document AS d ON d.digest = p.digest
+        JOIN "hitherto".document AS d ON d.digest = p.digest AND d.id = ANY (locked)
         CROSS JOIN LATERAL (
             SELECT count(*)::integer AS total,
                 (count(*) FILTER (WHERE NOT e.claimed AND e.lone_until IS NULL))::integer AS waiting,

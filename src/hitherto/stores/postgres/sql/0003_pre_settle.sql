@@ -74,6 +74,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     r record;
+    locked bigint[];
     now double precision;
     last_id bigint := -1;
     changed boolean;
@@ -90,10 +91,12 @@ DECLARE
     o_place integer[] := '{}'; o_id bigint[] := '{}'; o_version bigint[] := '{}'; o_epoch bigint[] := '{}';
     o_next bigint[] := '{}'; t_id bigint[] := '{}'; t_version bigint[] := '{}';
 BEGIN
-    PERFORM 1 FROM "hitherto".document AS d WHERE d.digest = ANY (digests) ORDER BY d.digest FOR NO KEY UPDATE;
+    SELECT array_agg(l.id) INTO locked FROM (
+        SELECT d.id FROM "hitherto".document AS d WHERE d.digest = ANY (digests) ORDER BY d.digest FOR NO KEY UPDATE
+    ) AS l;
     now := coalesce(moment, extract(epoch FROM clock_timestamp()));
 
-    -- A statement of its own, so that it sees what was committed while the locks were waited for.
+    -- A statement of its own, so that it sees what was committed while the locks were waited for; see accept_v1.
     FOR r IN
         SELECT p.place, p.op, p.epoch AS shown, p.claim::bigint[] AS claim, p.verdict, p.delay, p.keep, p.patched,
             p.cleared, p.moved, p.set_upto, p.removed_upto, d.id, d.version, d.epoch, d.deadline, d.owner,
@@ -110,7 +113,7 @@ BEGIN
                 removed_upto)
             WITH ORDINALITY AS p (digest, op, epoch, claim, verdict, delay, keep, patched, cleared, moved, set_upto,
                 removed_upto, place)
-        JOIN "hitherto".document AS d ON d.digest = p.digest
+        JOIN "hitherto".document AS d ON d.digest = p.digest AND d.id = ANY (locked)
         CROSS JOIN LATERAL (
             SELECT coalesce(array_agg(e.seq ORDER BY e.seq) FILTER (WHERE e.claimed), '{}') AS mine,
                 array_agg(e.event_id ORDER BY e.seq) FILTER (WHERE e.claimed) AS events,

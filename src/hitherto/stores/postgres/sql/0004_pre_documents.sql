@@ -105,6 +105,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     r record;
+    locked bigint[];
     which bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(digests)]);
     numbers bigint[] := array_fill(1::bigint, ARRAY[cardinality(digests)]);
 BEGIN
@@ -115,11 +116,13 @@ BEGIN
             AND NOT EXISTS (SELECT FROM "hitherto".document AS e WHERE e.digest = p.digest)
         ORDER BY p.digest
         ON CONFLICT (digest) DO NOTHING;
-    PERFORM 1 FROM "hitherto".document AS d WHERE d.digest = ANY (digests) ORDER BY d.digest FOR UPDATE;
+    SELECT array_agg(l.id) INTO locked FROM (
+        SELECT d.id FROM "hitherto".document AS d WHERE d.digest = ANY (digests) ORDER BY d.digest FOR UPDATE
+    ) AS l;
     FOR r IN
         SELECT p.place, d.id, d.seen_next, p.removal
         FROM unnest(digests, ids, expected, removals) WITH ORDINALITY AS p (digest, id, version, removal, place)
-        JOIN "hitherto".document AS d ON d.digest = p.digest AND d.version = p.version
+        JOIN "hitherto".document AS d ON d.digest = p.digest AND d.version = p.version AND d.id = ANY (locked)
         WHERE p.id = d.id OR p.id = 0 AND d.version = 0
     LOOP
         IF NOT r.id = ANY (array_remove(which, NULL)) THEN
@@ -225,16 +228,18 @@ AS $$
 #variable_conflict use_column
 DECLARE
     now double precision;
-    held bigint[];
+    locked bigint[];
 BEGIN
-    PERFORM 1 FROM "hitherto".document AS d WHERE d.digest = ANY (digests) ORDER BY d.digest FOR NO KEY UPDATE;
+    SELECT array_agg(l.id) INTO locked FROM (
+        SELECT d.id FROM "hitherto".document AS d WHERE d.digest = ANY (digests) ORDER BY d.digest FOR NO KEY UPDATE
+    ) AS l;
     now := coalesce(moment, extract(epoch FROM clock_timestamp()));
     RETURN QUERY
     WITH good AS MATERIALIZED (
         SELECT p.place, d.id
         FROM unnest(digests, epochs, claims) WITH ORDINALITY AS p (digest, epoch, claim, place)
         JOIN "hitherto".document AS d
-            ON d.digest = p.digest AND d.epoch = p.epoch AND d.deadline IS NOT NULL
+            ON d.digest = p.digest AND d.id = ANY (locked) AND d.epoch = p.epoch AND d.deadline IS NOT NULL
         WHERE p.claim::bigint[] = ARRAY(
             SELECT e.seq FROM "hitherto".inbox AS e WHERE e.conversation = d.id AND e.claimed ORDER BY e.seq
         )
