@@ -131,9 +131,7 @@ def accept_answer(item: Accept, row: Mapping[str, Any]) -> Answer | None:
 def _is_burst(overlap: Overlap, row: Mapping[str, Any]) -> bool:
     if isinstance(overlap, ByFlow):
         flow = got_text(row["flow"]) if row["recorded"] else None
-        return isinstance(
-            overlap.default if flow is None else overlap.flows.get(flow, overlap.default), Burst
-        )
+        overlap = overlap.default if flow is None else overlap.flows.get(flow, overlap.default)
     return isinstance(overlap, Burst)
 
 
