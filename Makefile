@@ -5,7 +5,7 @@ PY := .venv/bin/python
 export PYTHON
 ARGS ?=
 
-.PHONY: help demo test lint format docs bench keys-soak chaos histories test-browser clean
+.PHONY: help demo test lint format docs bench keys-soak chaos histories powerloss test-browser clean
 .PHONY: up-run up-test up-browser up-dev up-docs up-bench
 
 help: ## show this list
@@ -41,6 +41,9 @@ chaos: up-test ## kill, pause and cut workers and servers, then check the promis
 
 histories: up-test ## record concurrent histories of every store under faults, and check each
 	@$(PY) tests/recording.py $(ARGS)
+
+powerloss: up-test ## cut the power after every call to the disk, and let every call fail
+	@cd tests && ../$(PY) -m powerloss $(ARGS)
 
 test-browser: up-browser ## the page of the demo and the inspector, in a real browser
 	@tools/browser
