@@ -32,8 +32,8 @@ def test_with_normal_something_is_lost_or_this_proves_nothing(tmp_path):
 def test_any_call_may_fail(tmp_path, error, lasting):
     found = errors(tmp_path / "faults", error, lasting)
     print(found)
-    assert found["calls"] > 100
-    assert found["refused"] > 100
+    assert found["calls"] > 50
+    assert found["refused"] > 50
     assert found["wrong"] == []
 
 
