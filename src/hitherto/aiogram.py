@@ -28,8 +28,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from hitherto import filters
-from hitherto.addresses import Key, key_text
 from hitherto.aiogram_storage import HithertoIsolation, HithertoStorage
+from hitherto.door import Door, Place
 from hitherto.errors import HithertoError, KeeperClosed, MissingExtra, NotStarted, StoreError
 from hitherto.flows import Flow, State
 from hitherto.keeper import Keeper
@@ -54,7 +54,7 @@ _Next = Callable[[Any, dict[str, Any]], Awaitable[Any]]
 _EARLY = "hitherto_answer_early"
 _NOT_CONTEXT = frozenset({"bot", "dispatcher", "router"})
 _PASSING = (StoreError, OSError, KeeperClosed, NotStarted, asyncio.CancelledError)
-_FIRST_PAUSE, _LONGEST_PAUSE, _LAST_GRACE = 0.05, 1.0, 10.0
+_LAST_GRACE = 10.0
 
 
 class NotAccepted(HithertoError):
@@ -110,75 +110,13 @@ class DataIs(_Asks):
         super().__init__(filters.DataIs(**values))
 
 
-class _Door:
-    """Where updates become accepted: those of one conversation one after the other, in the order they came.
-
-    While polling it also keeps back the next ``getUpdates``, which confirms all before it.
-    """
-
-    def __init__(self) -> None:
-        self.polling = False
-        self._last: dict[str, asyncio.Future[None]] = {}
-        self._entering = 0
-        self._nobody = asyncio.Event()
-        self._held: int | None = None
-        self._pause = _FIRST_PAUSE
-
-    async def enter(self, feed: _Feed, key: Key) -> None:
-        """Come to the door, and wait until all that came before are through."""
-        self._entering += 1
-        self._nobody.clear()
-        feed.place = asyncio.get_running_loop().create_future()
-        if key is not None:
-            feed.line = key_text(key)
-            before = self._last.get(feed.line)
-            self._last[feed.line] = feed.place
-            if before is not None:
-                await asyncio.wait([before])
-
-    def leave(self, feed: _Feed) -> None:
-        """It is accepted, or will not be."""
-        if feed.place is None or feed.place.done():
-            return
-        feed.place.set_result(None)
-        if self._last.get(feed.line) is feed.place:
-            del self._last[feed.line]
-        self._entering -= 1
-        if not self._entering:
-            self._nobody.set()
-
-    def hold(self, update_id: int) -> None:
-        """It is not accepted now: it must be given again."""
-        self._held = update_id if self._held is None else min(self._held, update_id)
-
-    async def poll(self, make_request: Any, bot: Bot, method: Any) -> Any:
-        """A request of the bot; asking for more updates confirms the last ones, which must be accepted."""
-        if not isinstance(method, GetUpdates):
-            return await make_request(bot, method)
-        await asyncio.sleep(0)  # the tasks that were made for the last updates come to the door first
-        while self._entering:
-            await self._nobody.wait()
-        held, self._held = self._held, None
-        if held is None or method.offset is None or method.offset <= held:
-            self._pause = _FIRST_PAUSE
-            return await make_request(bot, method)
-        try:
-            await asyncio.sleep(self._pause)
-            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-            return await make_request(bot, method.model_copy(update={"offset": held}))
-        except BaseException:
-            self.hold(held)
-            raise
-
-
 class _Feed:
     """One update on its way through the keeper and the dispatcher."""
 
     def __init__(self, attached: Attached, handler: _Next, event: Update, data: dict[str, Any]) -> None:
         self.attached, self.handler, self.event, self.data = attached, handler, event, data
         self.task = asyncio.current_task()
-        self.line = ""
-        self.place: asyncio.Future[None] | None = None
+        self.place: Place | None = None
         self.answer: Any = None
         self.stopped: Exception | None = None
         self.began = False
@@ -186,7 +124,7 @@ class _Feed:
     async def run(self, turn: Turn) -> None:
         """The turn of this update: for its caller, who gets the answer, or later on."""
         self.began = True
-        self.attached.door.leave(self)
+        self.enter_no_more()
         inside = self.handler(self.event, {**self.data, "turn": turn})
         if asyncio.current_task() is not self.task:
             await self.attached.answered(self.data["bot"], self.event, inside)
@@ -196,13 +134,18 @@ class _Feed:
         except (SkipHandler, CancelHandler) as stopped:
             self.stopped = stopped
 
+    def enter_no_more(self) -> None:
+        """It is accepted, or will not be."""
+        if self.place is not None:
+            self.attached.door.leave(self.place)
+
 
 class Attached:
     """A dispatcher whose updates are handled by a keeper; as a middleware it stands before all others."""
 
     def __init__(self, dispatcher: Dispatcher, keeper: Keeper) -> None:
         self.dispatcher, self.keeper = dispatcher, keeper
-        self.door = _Door()
+        self.door, self.polling = Door(), False
         self.bot: Bot | None = None
         self.context: dict[str, Any] = {}
         self._bots: list[Bot] = []
@@ -233,7 +176,8 @@ class Attached:
         feed = _Feed(self, handler, event, data)
         key = self.keeper.strategy.extract(event)
         try:
-            await self.door.enter(feed, key)
+            feed.place = self.door.come(key)
+            await feed.place.reached()
             put = self.keeper.accept if early else self.keeper.handle
             outcome = await put(event, feed.run, key=key)
             self._check(outcome, event)
@@ -242,14 +186,24 @@ class Attached:
                 self.door.hold(event.update_id)
             raise
         finally:
-            self.door.leave(feed)
+            feed.enter_no_more()
         if feed.stopped is not None:
             raise feed.stopped
         return feed.answer
 
+    async def _ask(self, make_request: Any, bot: Bot, method: Any) -> Any:
+        """A request of the bot while it polls: asking for more confirms what came before."""
+        if not isinstance(method, GetUpdates):
+            return await make_request(bot, method)
+
+        def request(offset: int | None) -> Any:
+            return make_request(bot, method.model_copy(update={"offset": offset}))
+
+        return await self.door.ask(method.offset, request)
+
     def _check(self, outcome: Outcome, event: Update) -> None:
         """Refused: polling asks for it again, a webhook says so."""
-        if not outcome.accepted and self.door.polling:
+        if not outcome.accepted and self.polling:
             self.door.hold(event.update_id)
         elif not outcome.accepted:
             raise NotAccepted(f"the conversation is {outcome.status}: the update was not accepted")
@@ -313,9 +267,9 @@ class Attached:
             raise ValueError(
                 "a keeper keeps one bot's conversations: give each bot a dispatcher and a keeper"
             )
-        self.door.polling = "bots" in context
-        if self.door.polling:
-            self._bots[0].session.middleware.register(self.door.poll)
+        self.polling = "bots" in context
+        if self.polling:
+            self._bots[0].session.middleware.register(self._ask)
         if not self.keeper.running:
             await self.keeper.start()
             self._started = True
@@ -340,9 +294,9 @@ class Attached:
 
     async def _stop(self) -> None:
         """Before all other shutdown handlers, so that what runs can still use what they close."""
-        if self.door.polling:
-            self._bots[0].session.middleware.unregister(self.door.poll)
-            self.door.polling = False
+        if self.polling:
+            self._bots[0].session.middleware.unregister(self._ask)
+            self.polling = False
         if self._started:
             await self.keeper.stop()
         elif self.keeper.running:

@@ -242,6 +242,13 @@ class Turn:
         if self._flow is None and self._stored.flow is not None:
             self._empty()
 
+    def as_it_began(self) -> Turn:
+        """Another turn, without the changes: where the event found the conversation."""
+        return Turn(
+            self._rules, self.bot, self.key, self._stored, self.event, self.event_id, self.skipped,
+            self.attempt, self.epoch,
+        )  # fmt: skip
+
     # ------------------------------------------------------------------------------------------- the commit
 
     def patch(self) -> Patch:
