@@ -82,13 +82,11 @@ class Inspector(Guard):
         tallies = {kind: await looker.tally(bot, kind) for kind in ("pending", "lease", "dead")}
         view = await self._view(request)
         counts = looker.counts(bot)
-        age = (
-            None
-            if counts is None
-            else tag("span", "counted ", parts.when(view.now - counts.age()), class_="soft")
-        )
-        head = tag("div", tag("h1", tag("bdi", bot)), age, class_="title")
-        return self._shown(request, view, "", bot, head, pages.overview(looker, view, counts, tallies))
+        age = Html("") if counts is None else tag("span", "counted ", parts.when(view.now - counts.age()))
+        beside = tag("span", age, class_="soft", data_part="age")
+        head = tag("div", tag("h1", tag("bdi", bot)), beside, class_="title")
+        found = pages.overview(looker, view, counts, tallies)
+        return self._shown(request, view, "", bot, head, found, {"age": age})
 
     async def _conversations(self, request: Request) -> Response:
         bot, query = self._some_bot(request), request.query_params
@@ -113,18 +111,19 @@ class Inspector(Guard):
         seen = await self._looker.one(bot, key)
         view, document = await self._view(request, seen.now, key_text(key)), seen.document
         history = self._looker.history
+        moments = None if history is None else history.of(conversation_of(seen))
         shown = {
-            "where": parts.where(document, self._looker.flows, view),
+            "where": parts.where(document, self._looker.flows, view, moments or ()),
             "record": parts.record(document, view),
             "lease": parts.lease(document, view),
             "inbox": parts.inbox(document, view),
             "dead": parts.dead(document, view),
             "seen": parts.seen(document, view),
-            "history": parts.history(None if history is None else history.of(conversation_of(seen))),
+            "history": parts.history(moments),
         }
         head = tag(
             "div", tag("h1", tag("code", view.key, class_="key")),
-            tag("span", parts.status(document, seen.now), id="part-status", data_part="status"),
+            tag("span", parts.status(document, seen.now), data_part="status"),
             view.action("forget", "Forget"), class_="title",
         )  # fmt: skip
         more = {"status": parts.status(document, seen.now)}

@@ -155,7 +155,7 @@ def _chart(looker: Looker, view: View, counts: Counts | None, flow: type) -> Htm
     return card(
         f"flow-{name}",
         name,
-        parts.map_of(flow, there, None, view),
+        parts.map_of(flow, view, counts=there),
         stray,
         beside=tag("span", number, class_="soft"),
     )

@@ -141,16 +141,33 @@ def status(document: Document, now: float) -> Html:
     return chip("at rest", "good")
 
 
-def map_of(flow: type[Flow], counts: Mapping[str, int] | None, here: str | None, view: View) -> Html:
+def map_of(
+    flow: type[Flow],
+    view: View,
+    *,
+    counts: Mapping[str, int] | None = None,
+    here: str | None = None,
+    taken: tuple[str | None, str] | None = None,
+) -> Html:
     """The map of a flow, each state a link to its conversations."""
     name = spec(flow).name
     links = {state: view.link("conversations", flow=name, state=state) for state in spec(flow).states}
     targets = {state: href for state, href in links.items() if href is not None}
-    drawn = maps.svg(spec(flow), here=here, counts=counts, links=targets)
+    drawn = maps.svg(spec(flow), here=here, taken=taken, counts=counts, links=targets)
     return tag("div", Html(drawn), class_="chart", tabindex="0", role="group", aria_label=f"Map of {name}")
 
 
-def where(document: Document, flows: FlowRegistry, view: View) -> Html:
+def taken(moments: Sequence[Moment], flow: str | None, state: str | None) -> tuple[str | None, str] | None:
+    """The edge that the newest committed turn took, if it was told."""
+    done = [one.step for one in moments if one.step.kind == "committed"][:2]
+    if len(done) < 2 or state is None or (done[0].flow, done[0].state) != (flow, state):
+        return None
+    if done[1].flow != flow:
+        return None, state
+    return None if done[1].state == state else (done[1].state, state)
+
+
+def where(document: Document, flows: FlowRegistry, view: View, moments: Sequence[Moment] = ()) -> Html:
     """The map with the conversation's state lit, or why there is none."""
     record = live_record(document, view.now)
     flow = None if record is None else record.flow
@@ -162,10 +179,11 @@ def where(document: Document, flows: FlowRegistry, view: View) -> Html:
     if known is None:
         hint = "" if flow is None else "This flow is not known here, so there is no map of it."
         return card("where", "Where it is", place, none(hint) if hint else None)
+    drawn = map_of(known, view, here=state, taken=taken(moments, flow, state))
     stray = None
     if state is not None and state not in spec(known).states:
         stray = none("The flow has no such state now.")
-    return card("where", "Where it is", map_of(known, None, state, view), place, stray)
+    return card("where", "Where it is", drawn, place, stray)
 
 
 def record(document: Document, view: View) -> Html:
@@ -261,9 +279,9 @@ def _event(name: str, payload: bytes, view: View) -> Html:
 
 
 def dead(document: Document, view: View) -> Html:
-    """Events that were given up."""
+    """Events that were given up, if there are any."""
     if not document.dead:
-        return card("dead", "Dead letters", none("None."))
+        return Html("")
     rows = [_letter(letter, view) for letter in document.dead]
     heads = ("Place", "Event", "Died", "Attempts", "Error", "Text", *(["Do"] if view.write else []))
     return card("dead", f"Dead letters: {len(rows)}", table(heads, rows, "Dead letters"))
