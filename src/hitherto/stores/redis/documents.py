@@ -85,6 +85,7 @@ class _Kept(msgspec.Struct, array_like=True, gc=False):
     seen_from: float
     seen_last: float
     seen_kept: float
+    late: float
 
 
 class _Loaded(msgspec.Struct, array_like=True, gc=False):
@@ -203,6 +204,7 @@ def words_of(document: Document) -> tuple[list[Any], list[list[bytes]]]:
         0, "", False,
         max([op.at for op in document.ops], default=0), 0,
         1, len(times) + 1, len(times), times[0] if times else 0, max(times, default=0), 0,
+        0,
     ]  # fmt: skip
     return kept, [data, seen, payloads, list(map(_op_text, document.ops))]
 

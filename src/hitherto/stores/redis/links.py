@@ -35,7 +35,7 @@ class Link(asyncio.Protocol):
         self._writer = connection._writer  # its end would close the transport
         self._transport: asyncio.Transport = self._writer.transport
         connection._writer = connection._reader = None
-        self._timeout, self._url = timeout, url
+        self._timeout, self.url = timeout, url
         self._reader = new_reader()
         self._under_way: deque[tuple[asyncio.Future[list[Any]], int, float]] = deque()
         self._replies: list[Any] = []
@@ -48,7 +48,7 @@ class Link(asyncio.Protocol):
         """The replies to packed commands, error replies among them; one write, one trip."""
         future: asyncio.Future[list[Any]] = self._loop.create_future()
         if not self.is_open:
-            future.set_exception(Unreachable("the connection was lost", url=self._url))
+            future.set_exception(Unreachable("the connection was lost", url=self.url))
             return future
         self._under_way.append((future, len(commands), self._loop.time()))
         self._transport.write(commands[0] if len(commands) == 1 else b"".join(commands))
@@ -101,7 +101,7 @@ class Link(asyncio.Protocol):
         while self._under_way:
             future = self._under_way.popleft()[0]
             if not future.done():
-                future.set_exception(Lost(why, url=self._url))
+                future.set_exception(Lost(why, url=self.url))
 
     def _look_after(self) -> None:
         """End a connection that has not answered for too long; come again while anything is under way."""

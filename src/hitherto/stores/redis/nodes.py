@@ -27,6 +27,7 @@ LANES: Final = 16
 MAX_BATCH: Final = 32
 _LONGEST_PAUSE: Final = 0.25
 _ASKING: Final = pack((b"ASKING",))
+_PING: Final = pack((b"PING",))
 
 Connect = Callable[[], Awaitable[Link]]
 Place = tuple[str, int]
@@ -111,12 +112,19 @@ class Node:
 async def _taught(link: Link) -> None:
     """Teach the server the scripts that it does not know, all in one trip."""
     scripts = by_hash()
+    (greeted,) = await link.execute([_PING])  # to strangers the server hangs up upon anything longer
+    if isinstance(greeted, ServerError) and greeted.code == "NOAUTH":
+        raise translated(greeted, link.url)
     (known,) = await link.execute([pack((b"SCRIPT", b"EXISTS", *scripts))])
     if isinstance(known, ServerError):
-        return  # what is wrong (LOADING, a missing permission) is said to whoever calls a script
+        if known.code == "NOPERM":
+            raise translated(known, link.url)
+        return  # what is wrong (LOADING, say) is told to whoever calls a script
     missing = [one for one, there in zip(scripts.values(), known, strict=True) if not there]
     if missing:
-        await link.execute([pack((b"SCRIPT", b"LOAD", one.text)) for one in missing])
+        for loaded in await link.execute([pack((b"SCRIPT", b"LOAD", one.text)) for one in missing]):
+            if isinstance(loaded, ServerError) and loaded.code == "NOPERM":
+                raise translated(loaded, link.url)
 
 
 class Single:
@@ -127,8 +135,12 @@ class Single:
         self._node = Node(connect, timeout, url)
 
     async def open(self) -> None:
-        """Connect, and see that it answers."""
-        await self._node.ask("PING")
+        """Connect, and see that it answers; one that still loads its data is waited for."""
+        began = asyncio.get_running_loop().time()
+        try:
+            await self._node.gather(_PING)
+        except ServerError as error:
+            await self.again(0, error, began, lambda: _PING, True)
 
     async def close(self, error: StoreError) -> None:
         """Let go of the connections."""
@@ -206,8 +218,18 @@ class Cluster(Single):
         self._retiring: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Find out who holds what."""
-        await self._refresh()
+        """Find out who holds what; servers that still load their data are waited for."""
+        error: Exception = Unreachable(f"no answer within {self._timeout:g} s", url=self._url)
+        try:
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    try:
+                        return await self._refresh()
+                    except ServerError as passing:
+                        error = translated(passing, self._url)
+                    await asyncio.sleep(_LONGEST_PAUSE)
+        except TimeoutError:
+            raise error from None
 
     async def close(self, error: StoreError) -> None:
         """Let go of all connections."""
@@ -234,9 +256,9 @@ class Cluster(Single):
         elif error.code == "NOSCRIPT":
             await self.node(slot).teach()
         elif error.code == "ASK":
-            return await self._asked(self._at(*_place_in(error)), packed)
+            return await self._asked(self._pointed_to(slot, error), packed)
         elif error.code == "MOVED":
-            self._slots[slot] = self._at(*_place_in(error))
+            self._slots[slot] = self._pointed_to(slot, error)
             self._refresh()
         else:
             await self._refresh()
@@ -251,6 +273,14 @@ class Cluster(Single):
         if isinstance(reply, ServerError):
             raise reply
         return reply
+
+    def _pointed_to(self, slot: int, error: ServerError) -> Node:
+        """Whom ``MOVED 7 host:port`` or ``ASK 7 host:port`` means; without a host, that of who says so."""
+        host, _, port = error.text.split()[2].rpartition(":")
+        if not host:
+            asked = self._slots[slot]
+            host = next((place[0] for place, node in self._by_place.items() if node is asked), "")
+        return self._at(host, int(port))
 
     def _at(self, host: str, port: int) -> Node:
         node = self._by_place.get((host, port))
@@ -288,7 +318,9 @@ class Cluster(Single):
             if found:
                 await self._learn(host, found)
                 return
-        if isinstance(error, ServerError):
+        if isinstance(error, ServerError) and error.code not in PASSING:
+            if "cluster support disabled" in error.text:
+                raise StoreError("the server belongs to no cluster: use redis://", url=self._url)
             raise translated(error, self._url)
         raise error
 
@@ -310,12 +342,6 @@ class Cluster(Single):
         task = asyncio.get_running_loop().create_task(node.close(gone))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
-
-
-def _place_in(error: ServerError) -> Place:
-    """Where ``MOVED 1234 host:port`` or ``ASK 1234 host:port`` points to."""
-    host, _, port = error.text.split()[2].rpartition(":")
-    return host, int(port)
 
 
 def nodes_of(servers: Servers, timeout: float) -> Single:

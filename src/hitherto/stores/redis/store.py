@@ -20,16 +20,18 @@ from hitherto.document import Answer, Claim, Document, Event, Terms, Verdict
 from hitherto.errors import SchemaError, StoreClosed, StoreConflict, StoreUnavailable
 from hitherto.overlap import Overlap
 from hitherto.records import NO_PATCH, Patch, Record, Stored, from_record
-from hitherto.stores.base import DEFAULT_TERMS, Kind, Listed, Store, protocol_address
+from hitherto.stores.base import DEFAULT_TERMS, Facts, Kind, Listed, Store, protocol_address
 from hitherto.stores.redis import calls
 from hitherto.stores.redis.calls import Op, pack_words
-from hitherto.stores.redis.checks import examine
+from hitherto.stores.redis.checks import examine, lost_in_a_crash, software
 from hitherto.stores.redis.documents import answer_of, document_of, record_of, words_of
+from hitherto.stores.redis.failures import translated
 from hitherto.stores.redis.layout import Layout, Place
+from hitherto.stores.redis.links import Lost
 from hitherto.stores.redis.listing import Lists
 from hitherto.stores.redis.nodes import Cluster, Single, nodes_of
 from hitherto.stores.redis.scripts import script
-from hitherto.stores.redis.urls import servers_of_client, servers_of_url
+from hitherto.stores.redis.urls import checked, servers_of_client, servers_of_url
 from hitherto.stores.redis.wire import ServerError, pack
 
 __all__ = ["RedisStore"]
@@ -65,6 +67,7 @@ class RedisStore(Store):
         else:
             self._servers = servers_of_client(client)
         self.url = self._servers.url
+        checked(prefix, shards, timeout)
         self._timeout = timeout
         self._layout = Layout(prefix, shards)
         self._lists = Lists(self._layout, self._ask, self._glance)
@@ -72,6 +75,7 @@ class RedisStore(Store):
         self._opening: asyncio.Lock | None = None
         self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
         self._closed = False
+        self._infos: list[dict[str, str]] = []
         self._words: dict[int, tuple[object, Any]] = {}
         self._rounds_at: dict[str, tuple[int, str]] = {}
 
@@ -100,8 +104,14 @@ class RedisStore(Store):
         """Let what is under way come to its end and the connections go; a client of yours stays as it is."""
         nodes, self._nodes = self._nodes, None
         self._closed = True
-        if nodes is not None and self._home is not None and self._home[0] == os.getpid():
+        if nodes is None or self._home is None or self._home[0] != os.getpid():
+            return
+        home = self._home[1]
+        if home is asyncio.get_running_loop():
             await nodes.close(self._closed_error())
+        elif home.is_running():
+            closing = asyncio.run_coroutine_threadsafe(nodes.close(self._closed_error()), home)
+            await asyncio.wrap_future(closing)
 
     def _closed_error(self) -> StoreClosed:
         return StoreClosed("the store was closed; open() it again before using it", url=self.url)
@@ -125,13 +135,12 @@ class RedisStore(Store):
     async def _open(self) -> Single:
         nodes = nodes_of(self._servers, self._timeout)
         try:
-            async with asyncio.timeout(self._timeout):
-                await nodes.open()
-                await examine(nodes.all()[0], self.url, cluster=isinstance(nodes, Cluster))
+            await nodes.open()
+            self._infos = await examine(nodes.all(), self.url, cluster=isinstance(nodes, Cluster))
         except BaseException as error:
             await nodes.close(self._closed_error())
-            if isinstance(error, TimeoutError):
-                raise StoreUnavailable(f"no answer within {self._timeout:g} s", url=self.url) from None
+            if isinstance(error, ServerError):
+                raise translated(error, self.url) from None
             raise
         self._home = (os.getpid(), asyncio.get_running_loop())
         self._nodes = nodes
@@ -148,6 +157,12 @@ class RedisStore(Store):
                 f"this bot's conversations lie in {found} shards: open the store with ?shards={found}",
                 url=self.url,
             )
+
+    async def facts(self) -> Facts:
+        """The server's version, the layout, and what a crash would take."""
+        await self._opened()
+        shards = f"{self._layout.shards} shards for each bot, keys begin with {self._layout.prefix}"
+        return Facts(software(self._infos), shards, lost_in_a_crash(self._infos))
 
     # ------------------------------------------------------------------------------ the five primitives
 
@@ -203,11 +218,17 @@ class RedisStore(Store):
         self, address: Address, change: Callable[[Document, float], tuple[Document, _T]]
     ) -> _T:
         """Apply a pure change by compare-and-swap: two round trips when nobody is in between."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._timeout
         for attempt in range(_SWAPS):
             before, now = await self._loaded(address)
             after, answer = change(before, now)
-            if after is before or await self.swap(address, before.version, after):
-                return answer
+            try:
+                if after is before or await self.swap(address, before.version, after):
+                    return answer
+            except Lost:  # whether it was done is seen when the document is loaded again
+                if loop.time() > end:
+                    raise
             await asyncio.sleep(random.random() * min(attempt, 20) / 1000)
         raise StoreConflict(
             f"{_SWAPS} attempts to change one conversation met another writer each time", url=self.url
@@ -344,15 +365,15 @@ class RedisStore(Store):
         """The reply of a script about one conversation; *harmless*: it may be done twice, as may all with an
         operation id.
         """
-        nodes = self._nodes
-        if nodes is None or self._home != (os.getpid(), asyncio.get_running_loop()):
+        nodes, loop = self._nodes, asyncio.get_running_loop()
+        if nodes is None or self._home != (os.getpid(), loop):
             nodes = await self._opened()
         place = self._layout.place(address)
         called = script(name)
         limits = self._kept(terms, calls.terms_words)
         pieces = (called.sha, place, op, params, limits, words)
         packed = self._packed(*pieces, calls.may_repeat(op))
-        began = time.monotonic()
+        began = loop.time()
         try:
             return await nodes.node(place.slot).gather(packed, len(packed))
         except (ServerError, StoreUnavailable) as error:
@@ -372,7 +393,7 @@ class RedisStore(Store):
     async def _ask(self, slot: int, *words: bytes | str | int) -> Any:
         """The reply of a slot's server to a command that may be done twice."""
         nodes, packed = await self._opened(), pack(words)
-        began = time.monotonic()
+        began = asyncio.get_running_loop().time()
         try:
             return await nodes.node(slot).gather(packed, len(packed))
         except (ServerError, StoreUnavailable) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -9,9 +10,10 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from hitherto.errors import BadStoreURL, MissingExtra, redact
+from hitherto.stores.redis.layout import SLOTS
 from hitherto.stores.redis.sentinels import Sentinels
 
-__all__ = ["Servers", "servers_of_client", "servers_of_url"]
+__all__ = ["Servers", "checked", "servers_of_client", "servers_of_url"]
 
 SCHEMES: Final = ("redis", "rediss", "redis+unix", "redis+sentinel", "redis+cluster", "valkey", "valkeys")
 OPTIONS: Final = (
@@ -47,9 +49,24 @@ class Servers(NamedTuple):
     sentinels: Sentinels | None = None
 
 
+def checked(prefix: str, shards: int, timeout: float) -> None:
+    """Refuse what no store can work with."""
+    if not prefix or set(prefix) & set("{}"):
+        raise BadStoreURL(
+            f"prefix={prefix!r}: at least one character, and no braces, which mark the hash slot"
+        )
+    if not 1 <= shards <= SLOTS:
+        raise BadStoreURL(f"shards={shards}: a number from 1 to {SLOTS}")
+    if not 0 < timeout < math.inf:
+        raise BadStoreURL(f"timeout={timeout}: seconds, more than 0")
+
+
 def servers_of_url(url: str) -> tuple[Servers, dict[str, Any]]:
     """The servers a URL names, and the store's own options in it (``prefix``, ``shards``, ``timeout``)."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise BadStoreURL("write redis://user:password@host:6379/0", url=url) from None
     if parts.scheme not in SCHEMES:
         raise BadStoreURL(f"unknown scheme {parts.scheme!r}; there are {', '.join(SCHEMES)}", url=url)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))

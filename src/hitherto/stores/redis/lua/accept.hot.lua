@@ -3,7 +3,7 @@
 -- or false when the policy must be asked, P[9]: lease, P[10]: ops_limit, P[11]: ops_age; ARGV[3]: the policy, packed, ARGV[4]: the payload.
 
 if P[8] and #c[INBOX] == 0 and not (c[OWNER] and c[DEADLINE] > now)
-  and not (op and P[5])
+  and not may_be_known
   and not (P[7] and c[SEEN_COUNT] > 0 and redis.call('HGET', KEYS[3], '.' .. P[7]))
 then
   local seq, epoch, deadline = c[NEXT], c[EPOCH] + 1, now + P[9]

@@ -256,6 +256,7 @@ local function remember_op(status, seq, grant)
   local length = redis.call('RPUSH', KEYS[8], line)
   if length > 2 * terms[OPS_LIMIT] then redis.call('LTRIM', KEYS[8], -terms[OPS_LIMIT], -1) end
   c[OPS_LAST] = now
+  if P[5] then c[LATE] = now + terms[OPS_AGE] end
   if by_server and c[OPS_KEPT] < now + terms[OPS_AGE] then
     c[OPS_KEPT] = now + 2 * terms[OPS_AGE]
     redis.call('PEXPIRE', KEYS[8], math.ceil(2000 * terms[OPS_AGE]))
@@ -303,7 +304,7 @@ end
 
 -- what this operation answered the first time, if it is a repeat
 local function replayed()
-  local result = op and P[5] and noted(op)
+  local result = may_be_known and noted(op)
   if not result then return nil end
   local status, epoch, seq, seqs = string.match(result, '^(%S+) (%S+) (%S+) ([%d,]*)')
   epoch = tonumber(epoch)

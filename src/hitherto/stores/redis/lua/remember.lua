@@ -8,7 +8,7 @@ local function answer()
   return {cmsgpack.pack({now, c[RECORD], c[FLOW], c[STATE], c[EXPIRES]}), redis.call('HGETALL', KEYS[2])}
 end
 
-if op and P[5] and noted(op) then return answer() end
+if may_be_known and noted(op) then return answer() end
 if how == 'clear' then
   if not c[RECORD] then return answer() end
   drop_record()

@@ -11,7 +11,7 @@ if P[6] and P[7] == 'done' and c[OWNER] and c[EPOCH] == P[6]
   and (c[RECORD] or P[11]) and not c[EXPIRES]
   and not (P[11] and (P[17] or P[18] or P[24] or c[SIZE] + P[16] > P[25] or #ARGV > 1000))
   and (c[SEEN_COUNT] == 0 or (c[SEEN_COUNT] < P[22] and c[SEEN_FROM] > now - P[23]))
-  and not (op and P[5])
+  and not may_be_known
 then
   local seq, id, time = mine[SEQ], mine[ID], string.format('%.17g', now)
   if P[11] then

@@ -14,6 +14,7 @@ local FLOW, STATE, RECORD, EXPIRES, SIZE, TOUCHED = 6, 7, 8, 9, 10, 11
 local INBOX, DEAD, SLOT_SEQ, SLOT, DUE = 12, 13, 14, 15, 16
 local OPS_LAST, OPS_KEPT = 17, 18
 local SEEN_FIRST, SEEN_NEXT, SEEN_COUNT, SEEN_FROM, SEEN_LAST, SEEN_KEPT = 19, 20, 21, 22, 23, 24
+local LATE = 25
 
 local SEQ, ID, ACCEPTED, ATTEMPTS, CLAIMED, NOT_BEFORE, ENDS, LONE, GATHER, BLOCKS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
@@ -33,8 +34,12 @@ local c
 if raw then
   c = cmsgpack.unpack(raw)
 else
-  c = {0, 0, false, 0, 1, false, false, false, false, 0, 0, {}, {}, 0, '', false, 0, 0, 1, 1, 0, 0, 0, 0}
+  c = {0, 0, false, 0, 1, false, false, false, false, 0, 0, {}, {}, 0, '', false, 0, 0, 1, 1, 0, 0, 0, 0, 0}
 end
+
+-- Whether this operation may have been done before: it is a repeat, or a repeat was done not long ago, and this
+-- could be the attempt that it repeated, late.
+local may_be_known = op and (P[5] or c[LATE] > now)
 
 local function first_version()
   return math.max(1, math.floor(now * 10000))

@@ -2,9 +2,9 @@
 -- P[8], P[9], P[10]: how many words of data, seen ids and payloads follow in ARGV[4..].
 
 if c[VERSION] ~= P[6] then return 0 end
-local due = c[DUE]
+local due, late = c[DUE], c[LATE]
 c = P[7]
-c[DUE] = due
+c[DUE], c[LATE] = due, late
 if raw then redis.call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[8]) end
 local from = 4
 for place = 2, 4 do
