@@ -16,6 +16,9 @@ import asyncpg
 from hitherto.stores.postgres.failures import AT_ONCE, FAILURES, POOLED, is_link_lost, translated
 
 _ATTEMPTS = 5
+_TYPES = (
+    "SELECT $1::bytea[], $2::bigint[], $3::integer[], $4::float8[], $5::boolean[], $6::text[], $7::jsonb[]"
+)
 
 
 class Own:
@@ -23,21 +26,35 @@ class Own:
 
     keeps = True
 
-    def __init__(self, dsn: str, *, pooled: bool = False) -> None:
-        self._dsn, self.pooled = dsn, pooled
+    def __init__(self, dsn: str, *, looks: bool = False) -> None:
+        self._dsn, self._looks = dsn, looks
+        self.pooled = False
 
     def careful(self) -> Own:
         """The same, for a connection of which it is not known yet whether a pooler is in between."""
-        return Own(self._dsn, pooled=True)
+        return Own(self._dsn, looks=True)
 
     async def take(self, timeout: float) -> Any:
-        """A new connection."""
-        return await asyncpg.connect(
+        """A new connection.
+
+        The driver asks the server once about the types of arrays, with a setting that speeds it up from
+        seconds to milliseconds. Behind a pooler that setting would reach some other connection, unless all of
+        it is one transaction.
+        """
+        connection = await asyncpg.connect(
             self._dsn,
             timeout=timeout,
-            statement_cache_size=0 if self.pooled else 100,
+            statement_cache_size=0 if self.pooled or self._looks else 100,
             max_cached_statement_lifetime=0,
         )
+        if self.pooled:
+            try:
+                async with connection.transaction():
+                    await connection.prepare(_TYPES)
+            except BaseException:
+                connection.terminate()
+                raise
+        return connection
 
     async def give(self, connection: Any, broken: bool) -> None:
         """Close it; at once if it is broken."""
