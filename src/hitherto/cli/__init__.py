@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 from hitherto import __version__
 from hitherto.cli import completion, examining, inspecting, mending, migrating, moving, reading
 from hitherto.cli.codes import FAILED, INTERRUPTED, USAGE
-from hitherto.demo import terminal
+from hitherto.demo import starting
 from hitherto.errors import HithertoError
 
 _HELP: Final = """\
@@ -77,9 +77,9 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(prog="hitherto")
     top.add_argument("--version", action="version", version=f"hitherto {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
-    demo = commands.add_parser("demo", help="talk to a small bot")
-    terminal.add_arguments(demo)
-    demo.set_defaults(run=terminal.main)
+    demo = commands.add_parser("demo", help="talk to a small bot and watch it")
+    starting.add_arguments(demo)
+    demo.set_defaults(run=starting.main)
     for module in (inspecting, reading, mending, moving, migrating, examining):
         module.add(commands)
     completion.add(commands, parser)

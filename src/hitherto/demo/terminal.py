@@ -10,32 +10,21 @@ import asyncio
 import sys
 import threading
 import uuid
-import warnings
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from hitherto.demo.pizza import HELP, Order, answer
-from hitherto.errors import HithertoError, StoreWarning
+from hitherto.errors import HithertoError
 from hitherto.keeper import Keeper
 from hitherto.outcomes import Outcome
 from hitherto.turns import Turn
 
 BOT = "pizza"
-STORE = "sqlite:///hitherto-demo.db"
 _ME = (1, 1)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What ``hitherto demo`` takes."""
-    parser.add_argument(
-        "--say", action="append", metavar="TEXT", help="say this and leave; may be given several times"
-    )
-    parser.add_argument("--store", default=STORE, metavar="URL", help=f"where it is kept (default: {STORE})")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the chat; the exit code."""
-    warnings.simplefilter("ignore", StoreWarning)
     try:
         asyncio.run(chat(arguments.store, arguments.say))
     except HithertoError as error:
