@@ -11,7 +11,7 @@ ARGS ?=
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: up-run ## talk to the pizza bot (ARGS='--say /order --say large' to do it from a script)
+demo: up-run ## order pizza on a page, and break it (ARGS='--terminal'; --say /order in a script)
 	@$(PY) -m hitherto demo $(ARGS)
 
 test: up-test ## run the test suite (ARGS='tests/test_keys.py -k topic' for a part of it)
