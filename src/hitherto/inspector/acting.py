@@ -192,11 +192,15 @@ def _raw(written: str) -> str:
 def _parsed(written: str) -> dict[str, Any]:
     try:
         data = json.loads(written, object_pairs_hook=_once, parse_constant=_constant)
+    except DataError:
+        raise
     except RecursionError:
         raise DataError("data: nested too deeply", path="data") from None
     except json.JSONDecodeError as error:
         says = f"data: not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
         raise DataError(says, path="data") from None
+    except ValueError:
+        raise DataError("data: a number has too many digits", path="data") from None
     if not isinstance(data, dict):
         raise DataError('data: an object is needed, as in {"name": "Ann"}', path="data")
     return data
@@ -230,6 +234,8 @@ def _place(form: Form) -> tuple[str | None, str | None]:
         flow, state = json.loads(form["place"])
     except (ValueError, TypeError):
         raise DataError("place: choose one from the list", path="place") from None
+    if not isinstance(flow, str | None) or not isinstance(state, str | None):
+        raise DataError("place: choose one from the list", path="place")
     return flow, state
 
 

@@ -273,7 +273,7 @@ def _asked(
     return tag("main", tag("h1", title), tag("p", says), form, id="main", class_="ask-page")
 
 
-def _link(root: str, keep: Mapping[str, str], page: str, **query: str) -> str:
+def _link(root: str, keep: Mapping[str, str], page: str, /, **query: str) -> str:
     if page == "static" or "bare" in query:
         return f"{root}/{page}"
     given = urlencode({**keep, **query})

@@ -29,7 +29,7 @@ _SAYS: Final = {
 }  # fmt: skip
 
 
-def nowhere(page: str, **query: str) -> str | None:
+def nowhere(page: str, /, **query: str) -> str | None:
     """No links, for whoever shows a conversation without the inspector's other pages."""
     return None
 
