@@ -65,6 +65,17 @@ def key_of(strategy: Strategy, event: Any, place: Place | None) -> Key:
     return (realm, channel) if isinstance(strategy, Chat) else (realm, channel, thread or 0)
 
 
+def split_state(text: str) -> tuple[str | None, str]:
+    """The flow and state that a framework's ``Group:name`` stands for; no group: a state of no flow."""
+    flow, _, name = text.rpartition(":")
+    return (flow, name) if flow and name else (None, text)
+
+
+def join_state(flow: str | None, state: str | None) -> str | None:
+    """The text that :func:`split_state` was given."""
+    return state if flow is None or state is None else f"{flow}:{state}"
+
+
 def condition(given: Condition | State | type[Flow]) -> Condition:
     """A question about a turn: a filter or a function as it is, a state or a flow as being in it."""
     if isinstance(given, State):

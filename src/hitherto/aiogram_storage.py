@@ -20,7 +20,8 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from hitherto import codec
+from hitherto import adapting, codec
+from hitherto.adapting import join_state
 from hitherto.addresses import Address, Key
 from hitherto.errors import DataError, Fenced, MissingExtra, StoreError
 from hitherto.holding import Holder, Unit
@@ -60,13 +61,7 @@ def split_state(state: StateType) -> tuple[str | None, str | None]:
         raise DataError(f"state: {type(text).__name__}; a state is text, a State or None", path="state")
     text = str.__str__(text)
     codec.check(text, "state")
-    flow, _, name = text.rpartition(":")
-    return (flow, name) if flow and name else (None, text)
-
-
-def join_state(flow: str | None, state: str | None) -> str | None:
-    """The text that aiogram knows a state by."""
-    return state if flow is None or state is None else f"{flow}:{state}"
+    return adapting.split_state(text)
 
 
 _open_units: ContextVar[Mapping[tuple[int, StorageKey], Unit]] = ContextVar("hitherto_units")

@@ -39,9 +39,11 @@ from queue import SimpleQueue
 from typing import Any, Final, Self, TypeAlias
 
 from hitherto import keeper
+from hitherto.adapting import Mine, recover
 from hitherto.addresses import Key, key_text
 from hitherto.document import Dead, Document
 from hitherto.flows import Flow
+from hitherto.keys import Strategy
 from hitherto.outcomes import Outcome, Step
 from hitherto.pump import Health
 from hitherto.stores import Store
@@ -119,13 +121,14 @@ class Keeper:
         """The whole turn of one event: accept it, run the handler on its Turn in this thread, commit."""
         jobs: SimpleQueue[Job | None] = SimpleQueue()
         caller: list[asyncio.Task[Any] | None] = []
-        run = self._ran(
-            checked(handler) or self._handler,
-            lambda job: (jobs if asyncio.current_task() in caller else self._workers).put(job),
-        )
+        chosen = checked(handler) or self._handler
+
+        def put(job: Job) -> None:
+            (jobs if asyncio.current_task() in caller else self._workers).put(job)
 
         async def work() -> Outcome:
             caller.append(asyncio.current_task())
+            run = None if chosen is None else self._ran(chosen, put)
             return await self._core.handle(event, run, id=id, key=key)
 
         with helped():
@@ -199,6 +202,11 @@ class Keeper:
         return self._core.bot
 
     @property
+    def strategy(self) -> Strategy:
+        """Which conversation an event belongs to."""
+        return self._core.strategy
+
+    @property
     def store(self) -> Store:
         """The store; its methods are for the background thread."""
         return self._core.store
@@ -263,12 +271,14 @@ class Keeper:
     # ------------------------------------------------------------------------------------------- pieces
 
     def _by_worker(self, handler: Handler | None) -> _Run | None:
-        return self._ran(handler, lambda job: self._workers.put(job))
+        return None if handler is None else self._ran(handler, lambda job: self._workers.put(job))
 
-    def _ran(self, handler: Handler | None, put: Callable[[Job], object]) -> _Run | None:
+    def recover(self, mine: Mine, handler: Handler) -> None:
+        """For adapters: have *handler* run what was left behind of the events that *mine* knows."""
+        recover(self._core, mine, self._ran(handler, self._workers.put))
+
+    def _ran(self, handler: Handler, put: Callable[[Job], object]) -> _Run:
         """A handler as the core takes it: *put* where a thread will find it."""
-        if handler is None:
-            return None
 
         async def run(turn: Turn) -> None:
             job = Job(handler, turn, self._leaving)
