@@ -37,7 +37,7 @@ keys-soak: up-test ## a million hostile key pairs, looking for one collision
 	@$(PY) tests/soak_keys.py $(ARGS)
 
 chaos: up-test ## kill, pause and cut workers and servers, then check the promise
-	@$(PY) -m tests.chaos $(ARGS)
+	@PYTHONPATH=tests $(PY) -m chaos $(ARGS)
 
 histories: up-test ## record concurrent histories of every store under faults, and check each
 	@$(PY) tests/recording.py $(ARGS)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from hitherto import __version__
-from hitherto.cli import completion, examining, inspecting, mending, migrating, moving, reading
+from hitherto.cli import completion, examining, harming, inspecting, mending, migrating, moving, reading
 from hitherto.cli.codes import FAILED, INTERRUPTED, USAGE
 from hitherto.demo import starting
 from hitherto.errors import HithertoError
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="talk to a small bot and watch it")
     starting.add_arguments(demo)
     demo.set_defaults(run=starting.main)
-    for module in (inspecting, reading, mending, moving, migrating, examining):
+    for module in (inspecting, reading, mending, moving, migrating, examining, harming):
         module.add(commands)
     completion.add(commands, parser)
     return top

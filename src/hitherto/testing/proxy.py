@@ -203,7 +203,7 @@ class Proxy:
         )
 
     def _lose(self, loss: Loss) -> Loss:
-        self._losses.append(loss)
+        self._losses = [*[one for one in self._losses if one.active], loss]
         return loss
 
     def reset_counts(self) -> Counts:

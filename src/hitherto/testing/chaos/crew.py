@@ -18,7 +18,10 @@ from hitherto.testing.chaos import worker
 from hitherto.testing.chaos.watch import Watch
 from hitherto.testing.chaos.worker import Settings
 
-_MODULES = ["hitherto.testing.chaos.worker", "hitherto.stores.sqlite", "hitherto.keeper"]
+_MODULES = [  # loaded once for all workers; what is not installed is left out
+    "hitherto.testing.chaos.worker", "hitherto.keeper", "hitherto.stores.sqlite.store", "unittest.mock",
+    "hitherto.stores.redis.store", "hitherto.stores.postgres.store", "redis.asyncio", "asyncpg",
+]  # fmt: skip
 
 
 class Worker:

@@ -9,7 +9,7 @@ import msgspec
 
 from hitherto.document import Document
 
-SHOWN = 20
+SHOWN = 10
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):

@@ -38,13 +38,14 @@ _REFUSED = 0.02
 
 
 class Run:
-    """The state of one run; faults may use ``crew``, ``chance``, ``settings`` and ``peace``."""
+    """The state of one run; faults may use ``crew``, ``settings``, ``peace`` and ``luck``."""
 
     def __init__(self, settings: Settings, plan: Plan, seed: int, faults: Sequence[Fault] = ()) -> None:
         self.settings = settings
         self.plan = plan
         self.seed = seed
         self.chance = random.Random(seed)
+        self.luck = random.Random(f"{seed} luck")
         self.report = Report(seed=seed, url=redact(settings.url))
         self.sent: dict[int, list[str]] = {}
         self.faults = list(faults)
@@ -77,6 +78,8 @@ class Run:
             for task in (*feeders, looking):
                 task.cancel()
             await asyncio.gather(*feeders, looking, return_exceptions=True)
+            if not looking.cancelled() and (error := looking.exception()) is not None:
+                self.watch.violation("look", f"looking at a conversation failed: {error!r}")
             await self.crew.dismiss()
         await self._judge()
         self.watch.over()
@@ -107,7 +110,7 @@ class Run:
 
     async def _for_a_while(self, end: float) -> None:
         weights = [self.plan.kills, self.plan.pauses]
-        while time.monotonic() < end:
+        while time.monotonic() < end or len(self.report.named_faults) < len(self.faults):
             pause = self.chance.random() * 2 * self.plan.between
             (deed,) = self.chance.choices(["kill", "pause"], weights) if sum(weights) else ("",)
             await asyncio.sleep(pause)
@@ -247,7 +250,7 @@ class Run:
         log = [] if data is None else data.get("log", [])
         self.report.lost += len(set(sent).difference(log)) if self.plan.lossy else 0
         for text in judge(document, data, key, sent, self.plan.lossy):
-            self.watch.violation(text)
+            self.watch.violation("end", text)
         if not self.settings.subject:
             self.watch.looked(key, document, log)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 import random
 import resource
@@ -90,12 +91,12 @@ class Kept:
             sweep=settings.sweep, deadline=settings.deadline, max_attempts=1000,
             backoff=lambda attempt: 0.05, overlap=Queue(limit=settings.queue),
         )  # fmt: skip
+        self.keeper.listen(self._listen)
         if settings.url.startswith("sqlite:"):
             self.keeper.store.go_by(lambda: time.time())  # the host's clock, which may be set while it runs
 
     async def start(self) -> None:
         """Start the keeper."""
-        self.keeper.listen(self._listen)
         await self.keeper.start()
 
     async def stop(self) -> None:
@@ -130,6 +131,7 @@ def subject_of(settings: Settings, chance: random.Random, tell: Tell) -> Subject
 def main(settings: Settings, channel: socket.socket, seed: int) -> None:
     """Run one worker until its channel is closed or it is killed."""
     warnings.simplefilter("ignore", StoreWarning)
+    logging.getLogger("hitherto").setLevel(logging.ERROR)  # lost leases and retries are what we are here for
     if settings.spoil:
         SPOILERS[settings.spoil]()
     set_clock(settings.clock)
