@@ -30,6 +30,9 @@ from hitherto.stores.postgres.columns import Change, place_of, short_op
 from hitherto.stores.postgres.link import Link, Own, Users
 from hitherto.stores.postgres.session import LOST, SETTINGS, Session, examined, prepare_schema
 
+LONGEST_OPENING = 30.0
+"""Seconds that a migration, or waiting for somebody else's, may take at least."""
+
 _T = TypeVar("_T")
 
 
@@ -149,7 +152,7 @@ class PostgresStore(Store):
     async def _once(self, work: Callable[[Any], Any]) -> Any:
         """Do *work* with a connection that is given back; nothing prepared on it stays behind."""
         source = self._source if isinstance(self._source, Users) else self._source.careful()
-        link = Link(source, self.url, max(self._timeout, 30.0))
+        link = Link(source, self.url, max(self._timeout, LONGEST_OPENING))
         try:
             return await link.run(work)
         finally:
