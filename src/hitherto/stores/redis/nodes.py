@@ -17,7 +17,7 @@ from hitherto.stores.gather import Gather
 from hitherto.stores.redis.failures import PASSING, translated
 from hitherto.stores.redis.layout import SLOTS
 from hitherto.stores.redis.links import Link, Lost, Unreachable, connected
-from hitherto.stores.redis.scripts import by_hash
+from hitherto.stores.redis.scripts import by_hash, called_by
 from hitherto.stores.redis.urls import Servers
 from hitherto.stores.redis.wire import ServerError, pack
 
@@ -40,6 +40,7 @@ class Node:
         self._connect, self._url = connect, url
         self._link: Link | None = None
         self._connecting: asyncio.Task[Link] | None = None
+        self._teaching: asyncio.Task[None] | None = None
         self._closed: StoreError | None = None
         self.gather: Gather[bytes, Any] = Gather(
             self._send, lanes=LANES, max_batch=MAX_BATCH, timeout=timeout, url=url
@@ -53,9 +54,35 @@ class Node:
         """The reply to one command; an error reply is raised."""
         return await self.gather(pack(words))
 
-    async def teach(self) -> None:
-        """Teach the server the scripts that it does not know."""
+    async def taught(self, packed: bytes) -> Any:
+        """The reply to the call of a script that the server did not know: it is taught all of them first,
+        once for everybody who misses one, and should it have forgotten it again, this one on the same trip.
+        """
+        if self._teaching is None:
+            self._teaching = asyncio.get_running_loop().create_task(self._teach())
+            self._teaching.add_done_callback(self._taught_now)
+        await asyncio.shield(self._teaching)
+        try:
+            return await self.gather(packed, len(packed))
+        except ServerError as error:
+            if error.code != "NOSCRIPT":
+                raise
+        return await self.at_once(packed, pack((b"SCRIPT", b"LOAD", called_by(packed).text)))
+
+    async def at_once(self, packed: bytes, before: bytes) -> Any:
+        """The reply to a command that travels right behind another; an error reply is raised."""
+        _, reply = await self._send([before, packed])
+        if isinstance(reply, ServerError):
+            raise reply
+        return reply
+
+    async def _teach(self) -> None:
         await _taught(await self._connected_link())
+
+    def _taught_now(self, task: asyncio.Task[None]) -> None:
+        self._teaching = None
+        if not task.cancelled():
+            task.exception()  # whoever waited has it
 
     def drop(self) -> None:
         """Let the connection go; the next call makes a new one."""
@@ -68,9 +95,10 @@ class Node:
         self._closed = error
         self.gather.close(error)
         await self.gather.drained()
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.gather(self._connecting, return_exceptions=True)
+        for task in (self._connecting, self._teaching):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         self.drop()
 
     def _send(self, commands: list[bytes]) -> asyncio.Future[list[Any]] | Coroutine[Any, Any, list[Any]]:
@@ -187,8 +215,8 @@ class Single:
     async def _once_more(self, slot: int, error: Exception, packed: bytes) -> Any:
         code = error.code if isinstance(error, ServerError) else ""
         if code == "NOSCRIPT":
-            await self.node(slot).teach()
-        elif code == "READONLY":
+            return await self.node(slot).taught(packed)
+        if code == "READONLY":
             self.node(slot).drop()
         elif code == "MOVED":
             raise StoreError("the server belongs to a cluster: use redis+cluster://", url=self._url)
@@ -254,7 +282,7 @@ class Cluster(Single):
         if not isinstance(error, ServerError):
             await self._refresh()
         elif error.code == "NOSCRIPT":
-            await self.node(slot).teach()
+            return await self.node(slot).taught(packed)
         elif error.code == "ASK":
             return await self._asked(self._pointed_to(slot, error), packed)
         elif error.code == "MOVED":
@@ -266,13 +294,13 @@ class Cluster(Single):
 
     async def _asked(self, node: Node, packed: bytes) -> Any:
         """A slot is on its way: what is not where it was is at its new place already."""
-        _, reply = await node.execute(_ASKING, packed)
-        if isinstance(reply, ServerError) and reply.code == "NOSCRIPT":
-            await node.teach()
-            _, reply = await node.execute(_ASKING, packed)
-        if isinstance(reply, ServerError):
-            raise reply
-        return reply
+        try:
+            return await node.at_once(packed, _ASKING)
+        except ServerError as error:
+            if error.code != "NOSCRIPT":
+                raise
+        await node.execute(pack((b"SCRIPT", b"LOAD", called_by(packed).text)))
+        return await node.at_once(packed, _ASKING)
 
     def _pointed_to(self, slot: int, error: ServerError) -> Node:
         """Whom ``MOVED 7 host:port`` or ``ASK 7 host:port`` means; without a host, that of who says so."""

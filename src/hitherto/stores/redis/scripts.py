@@ -49,6 +49,12 @@ def _numbered(text: str) -> str:
     return _INDEX.sub(lambda match: f"[{places[match[1]]}]", _PLACES.sub("", text))
 
 
+@cache
 def by_hash() -> dict[bytes, Script]:
     """Every script by its hash."""
     return {one.sha: one for one in map(script, NAMES)}
+
+
+def called_by(packed: bytes) -> Script:
+    """The script that a packed EVALSHA calls."""
+    return by_hash()[packed.split(b"\r\n", 5)[4]]
