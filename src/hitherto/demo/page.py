@@ -184,7 +184,7 @@ def _kept(document: Document, now: float) -> dict[str, Any]:
         "dead": [
             {
                 "seq": letter.seq, "id": letter.event_id, "text": _text_of(letter.payload),
-                "error": letter.error.splitlines()[-1] if letter.error else "", "attempts": letter.attempts,
+                "error": letter.error.strip().rpartition("\n")[2].rpartition(".")[2], "attempts": letter.attempts,
             }
             for letter in document.dead
         ],

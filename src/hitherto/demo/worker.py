@@ -68,7 +68,7 @@ class Worker:
         self._keeper = Keeper(
             BOT, store, [Order], key=lambda event: (event["who"],), handler=self._handle, grace=1.0,
             overlap=lambda event: POLICIES[self._of(event).overlap], lease=LEASE, sweep=0.4,
-            max_attempts=ATTEMPTS, backoff=lambda attempt: 1.0,
+            max_attempts=ATTEMPTS, backoff=lambda attempt: 0.6,
         )  # fmt: skip
         self._keeper.listen(self._step)
         self._verbs: dict[str, Callable[[dict[str, Any]], Awaitable[object]]] = {

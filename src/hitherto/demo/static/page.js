@@ -103,7 +103,7 @@ function drawMap(text) {
 function drawData(data) {
   const rows = Object.entries(data).flatMap(([key, value]) => [
     make("dt", { textContent: key }),
-    make("dd", { textContent: key === "past" ? `${value.length} steps, for /undo` : JSON.stringify(value) }),
+    make("dd", { textContent: key === "past" ? `${value.length === 1 ? "one step" : `${value.length} steps`}, for /undo` : JSON.stringify(value) }),
   ]);
   at("data").replaceChildren(...(rows.length ? rows : [make("dt", { className: "soft", textContent: "nothing is kept" }), make("dd")]));
 }
@@ -139,7 +139,7 @@ function drawInbox(inbox) {
 function drawSeen({ seen, count }) {
   at("seen-count").textContent = count ? `${count} ids` : "";
   at("seen").replaceChildren(...(seen.length ? seen.map((id) => make("li", { textContent: id }))
-    : [make("li", { className: "soft", textContent: "no id yet" })]));
+    : [make("li", { className: "none", textContent: "no id yet" })]));
 }
 
 function drawDead(dead) {
