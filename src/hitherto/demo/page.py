@@ -184,13 +184,18 @@ def _kept(document: Document, now: float) -> dict[str, Any]:
         "dead": [
             {
                 "seq": letter.seq, "id": letter.event_id, "text": _text_of(letter.payload),
-                "error": letter.error.strip().rpartition("\n")[2].rpartition(".")[2], "attempts": letter.attempts,
+                "error": _kind_of(letter.error), "attempts": letter.attempts,
             }
             for letter in document.dead
         ],
         "seen": list(document.seen)[-_SEEN_SHOWN:],
         "seen_count": len(document.seen),
     }  # fmt: skip
+
+
+def _kind_of(error: str) -> str:
+    """What was raised, without its module."""
+    return error.strip().rpartition("\n")[2].rpartition(".")[2]
 
 
 def _text_of(payload: bytes) -> str:
@@ -357,8 +362,9 @@ class _Server(uvicorn.Server):
         )  # fmt: skip
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close."""
+        """Close: here, because what comes after a signal is cancelled."""
         self._playground.close()
+        await self._playground.plug.close()
         await super().shutdown(sockets)
 
 

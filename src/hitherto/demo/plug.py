@@ -39,6 +39,9 @@ class Plug:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         """Close the worker's input, so that it ends by itself; kill it when it does not."""
         self._closing = True
         process = self._process
