@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hitherto import Keeper, Queue, Record, Turn
-from hitherto.errors import DataError
+from hitherto.addresses import Address
+from hitherto.errors import DataError, KeeperClosed
 from keeping import STORES, Gate, Talk, World, gathered, note, others, until, update
 
 
@@ -523,3 +524,84 @@ async def test_all_at_once_some_fail_some_hang_none_is_lost(world):
     dead = [letter.event_id for chat in range(1, 6) for letter in await keeper.dead_letters((chat, chat))]
     assert sorted(done) == [n for n in range(1, 101) if n % 7]
     assert sorted(dead) == sorted(f"tg:{n}" for n in range(7, 101, 7))
+
+
+async def test_what_nobody_here_can_run_is_not_fetched_again_and_again(world):
+    """A keeper without a handler, and before its own event one that a dead worker left."""
+    dead = await world.keeper(handler=note)
+    address, stored = dead._stored(update(1), None, None, None)
+    await world.store.accept(address, stored, Queue(), "dead", world.store.op(), dead.terms)
+    await dead.stop()
+    world.clock.advance(31)
+    keeper = await world.keeper(sweep=1000.0)
+    fetched: list[int] = []
+    take_over, fetch = world.store.take_over, fetched.append
+
+    async def counted(*arguments: Any) -> Any:
+        fetch(1)
+        return await take_over(*arguments)
+
+    world.store.take_over = counted
+    assert (await keeper.handle(update(2), note)).status == "queued"
+    for _ in range(5):
+        await world.calm()
+    assert len(fetched) <= 1
+    other = await world.keeper(handler=note)
+    await other.sweep()
+    assert await other.idle()
+    assert await world.done() == [1, 2]
+
+
+# ---------------------------------------------------------------------------------------- the keeper's health
+
+
+async def test_health_tells_that_the_store_is_away_and_that_it_came_back(world, caplog):
+    keeper = await world.keeper()
+    await world.calm()
+    assert keeper.health().ok
+    due, away = world.store.due, True
+
+    async def flaky(bot: str, limit: int) -> Any:
+        if away:
+            raise OSError("gone")
+        return await due(bot, limit)
+
+    world.store.due = flaky
+    await world.pass_time(6)
+    health = keeper.health()
+    assert (health.ok, health.error) == (False, "OSError")
+    assert health.failures >= 1
+    assert "pump.failed error=OSError" in caplog.text
+    away = False
+    await world.pass_time(31)
+    assert keeper.health().ok
+
+
+async def test_health_tells_that_the_background_task_was_cancelled(world):
+    keeper = await world.keeper()
+    keeper._pumping.cancel()
+    await world.calm()
+    assert (keeper.health().ok, keeper.health().error) == (False, "cancelled")
+
+
+async def test_what_is_granted_after_the_grace_is_given_back_unrun(world):
+    keeper, accept = await world.keeper(grace=0.0), world.store.accept
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(*arguments: Any) -> Any:
+        asked.set()
+        await go_on.wait()
+        return await accept(*arguments)
+
+    world.store.accept = slow
+    running = asyncio.create_task(keeper.handle(update(1), note))
+    await asked.wait()
+    stopping = asyncio.create_task(keeper.stop())
+    await others()
+    go_on.set()
+    with pytest.raises(KeeperClosed):
+        await running
+    await stopping
+    document = await world.store.load(Address("bot", "", (7, 7)))
+    assert document.lease is None
+    assert [(entry.claimed, entry.attempts) for entry in document.inbox] == [(False, 0)]

@@ -17,7 +17,7 @@ from typing import Any
 
 from hitherto.addresses import Address, encode
 from hitherto.errors import DataError
-from hitherto.patience import Patience, SystemClock
+from hitherto.patience import Patience, SystemClock, resumed
 from hitherto.protocol import Answer, Claim, Grant, Terms
 from hitherto.records import BLANK, NO_PATCH, Patch, difference
 from hitherto.stores.base import Store
@@ -118,8 +118,8 @@ class Holder:
                 if answer.grant is not None:
                     break
                 await asyncio.sleep(pause * (0.5 + random.random()))
-            except asyncio.CancelledError:
-                self._spawn(self._unwanted(address, acquire))
+            except asyncio.CancelledError as cancelled:
+                self._spawn(self._unwanted(address, resumed(cancelled, acquire)))
                 raise
             except BaseException:
                 self.lines.leave(text)
@@ -140,8 +140,8 @@ class Holder:
         settle = partial(store.settle, unit.address, unit.claim, op, self.terms, patch=patch, keep=False)
         try:
             answer = await self.patience(settle)
-        except asyncio.CancelledError:
-            self._spawn(self._finished(unit.address, settle))
+        except asyncio.CancelledError as cancelled:
+            self._spawn(self._finished(unit.address, resumed(cancelled, settle)))
             raise
         except DataError:  # this cannot be stored: nothing of it is, and the conversation is free again
             release = partial(store.release, unit.address, unit.claim, store.op(), self.terms)

@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Self, TypeAlias
 
+import msgspec
+
 from hitherto import failures
 from hitherto.addresses import Address, Key, check_key
 from hitherto.errors import EventTooLarge, KeeperClosed, NotStarted
@@ -160,12 +162,14 @@ class Keeper:
                 if not await self._runner.slots.all_free(_LAST_GRACE):
                     _log.warning("keeper.stop turns=%d still run", self._runner.slots.taken)
         finally:
-            if self._pumping is not None:
-                self._pumping.cancel()
-                await asyncio.wait([self._pumping])
-            self._phase = "stopped"
-            if self._owned:
-                await self.store.close()
+            try:
+                if self._pumping is not None:
+                    self._pumping.cancel()
+                    await asyncio.wait([self._pumping])
+            finally:
+                self._phase = "stopped"
+                if self._owned:
+                    await self.store.close()
 
     @property
     def running(self) -> bool:
@@ -300,7 +304,10 @@ class Keeper:
 
     def health(self) -> Health:
         """Whether the background task does its work, and how many turns run."""
-        return self._pump.health()
+        health = self._pump.health()
+        if self.running and self._pumping is not None and self._pumping.done():
+            return msgspec.structs.replace(health, ok=False, error="cancelled")
+        return health
 
     async def sweep(self) -> None:
         """Do now what the background task does at intervals: renew, and take over what was left behind."""

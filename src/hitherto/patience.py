@@ -7,9 +7,14 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from hitherto.errors import StoreError, StoreUnavailable
+
+UNDER_WAY: Final = "hitherto_under_way"
+"""What a store sets on the CancelledError of a call that it finishes all the same: a function that gives an
+awaitable of the answer. A store whose operations carry ids need not: there the call is repeated.
+"""
 
 _T = TypeVar("_T")
 _log = logging.getLogger("hitherto")
@@ -69,6 +74,15 @@ class Patience:
                 if not _worth_repeating(again):
                     raise
                 error = again
+
+
+def resumed(cancelled: BaseException, call: Callable[[], Awaitable[_T]]) -> Callable[[], Awaitable[_T]]:
+    """*call* as whoever goes on for a cancelled caller makes it: the answer under way comes first."""
+    under_way: Any = getattr(cancelled, UNDER_WAY, None)
+    if under_way is None:
+        return call
+    calls = [call, under_way]
+    return lambda: calls.pop()() if len(calls) > 1 else call()
 
 
 def _worth_repeating(error: Exception) -> bool:

@@ -127,11 +127,19 @@ class Pump:
         return rung
 
     async def _take_over(self, addresses: list[Address]) -> None:
-        """All at once, each with a slot; those that get none are left for the next sweep."""
+        """All at once, each with a slot; those that get none are left for the next sweep.
+
+        They go on when whoever waits for them here is cancelled: a task that never began would keep its slot.
+        """
         runner = self._runner
         taken = [address for address in addresses if not runner.stopping and runner.slots.take()]
-        if taken:
-            await asyncio.gather(*[runner.take_over(address) for address in taken])
+        if not taken:
+            return
+        tasks = [runner.spawn(runner.take_over(address)) for address in taken]
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
 
     def _warn(self) -> None:
         if not self._warned and not self._runner.expecting:

@@ -25,7 +25,7 @@ from hitherto.failures import OnError
 from hitherto.leases import Handler, Leases, Running
 from hitherto.outcomes import Listeners
 from hitherto.overlap import Overlap
-from hitherto.patience import Patience
+from hitherto.patience import Patience, resumed
 from hitherto.protocol import Answer, Event, Grant, Terms, Verdict
 from hitherto.records import NO_PATCH, Patch
 from hitherto.remembered import Remembered
@@ -81,7 +81,7 @@ class Runner:
         self.slots = Slots(max_turns)
         self.handler: Handler | None = None
         self.expecting = False
-        self.stopping = False
+        self.stopping = self.interrupted = False
         self.remembered = Remembered()
         self.alarms = Alarms()
         self._freed: dict[str, list[asyncio.Future[None]]] = {}
@@ -181,8 +181,8 @@ class Runner:
             if isinstance(trouble, Exception):
                 return await self.patience.again(call, trouble)
             raise trouble
-        except asyncio.CancelledError:
-            self.spawn(self._instead(call, orphaned))
+        except asyncio.CancelledError as cancelled:
+            self.spawn(self._instead(resumed(cancelled, call), orphaned))
             raise
 
     async def _instead(self, call: Callable[[], Awaitable[_T]], orphaned: Callable[[_T], None]) -> None:
@@ -203,6 +203,9 @@ class Runner:
         self.leases.add(running)
         try:
             turn = self._turn(running, handler, original)
+            if self.interrupted:
+                running.over = True
+                return await self._given_back(running)
             await self.begun(running.handler, turn)
             patch = turn.patch()
             running.end()
@@ -320,6 +323,8 @@ class Runner:
             turn = Turn(self.rules, self.bot, address.key, grant.record, epoch=grant.epoch)
             running.turn = turn
             self.listeners.started(running)
+            if self.interrupted:
+                raise KeeperClosed()
             yield turn
             patch = turn.patch()
             running.end()
@@ -378,9 +383,9 @@ class Runner:
             self.spawn(self._handed_back(address, answer.grant))
 
     async def _handed_back(self, address: Address, grant: Grant) -> None:
-        """Give back what was granted and is not run here."""
+        """Give back what was granted and is not run here; not we, but whoever can run it is to look."""
         release = partial(self.store.release, address, grant.claim, self.store.op(), self.terms)
-        go_on = partial(self.follow, address)
+        go_on = partial(self.follow, address, look=False)
         go_on(await self._or_slot(self._surely(release, go_on)))
 
     async def _or_slot(self, answer: Awaitable[_T]) -> _T:
@@ -400,10 +405,11 @@ class Runner:
         self.remembered.put(address, answer.seq, original, handler)
         self.follow(address, answer)
 
-    def follow(self, address: Address, answer: Answer) -> None:
+    def follow(self, address: Address, answer: Answer, look: bool = True) -> None:
         """Pass the slot on to the next turn of the conversation, or give it back.
 
         A grant without entries is that of a repeated call whose lease was lost meanwhile: nothing to run.
+        *look* again as soon as there is something to do, before the next sweep.
         """
         grant = answer.grant
         if grant is not None and grant.entries:
@@ -413,7 +419,7 @@ class Runner:
         self.slots.free()
         if self._freed:
             self._wake(address)
-        if answer.wake_at is not None and not self.stopping:
+        if look and answer.wake_at is not None and not self.stopping:
             self.alarms.set(address, self.patience.clock() + max(answer.wake_at - answer.at, 0.0))
 
     async def _drain(self, address: Address, grant: Grant) -> None:
@@ -421,7 +427,7 @@ class Runner:
         while True:
             answer, error = await self._or_slot(self.turn(address, grant))
             if error is not None and _ends_task(error):
-                await self._abandon(address, answer)
+                await self._abandoned(address, answer)
                 raise error
             following = answer.grant
             if following is None or not self._runs(address, following):
@@ -435,13 +441,12 @@ class Runner:
             return False
         return self.handler is not None or self.remembered.handler(address, grant.entries[-1]) is not None
 
-    async def _abandon(self, address: Address, answer: Answer) -> None:
+    async def _abandoned(self, address: Address, answer: Answer) -> None:
         """The task must end at once; what was handed on to it is for others."""
-        try:
-            if answer.grant is not None:
-                await self.store.release(address, answer.grant.claim, self.store.op(), self.terms)
-        finally:
-            self.slots.free()
+        if answer.grant is None:
+            self.follow(address, answer)
+        else:
+            await self._handed_back(address, answer.grant)
 
     def can_run(self, address: Address) -> bool:
         """Whether there is a handler for what was left behind in this conversation."""
@@ -472,11 +477,12 @@ class Runner:
 
     # --------------------------------------------------------------------------------------------- own tasks
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run something in a task of our own, whose failure is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -484,7 +490,8 @@ class Runner:
             failures.log("task.failed", error)
 
     def interrupt(self) -> None:
-        """Cancel every handler that still runs; each is given back."""
+        """Cancel every handler that still runs, and begin none; each is given back."""
+        self.interrupted = True
         for running in self.leases:
             running.cancel()
 

@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary, finalize
@@ -24,6 +25,7 @@ from hitherto import addresses, codec, protocol
 from hitherto.addresses import Address, Key
 from hitherto.errors import DataError, HithertoError, StoreError, StoreUnavailable, StoreWarning
 from hitherto.overlap import ByFlow, Overlap
+from hitherto.patience import UNDER_WAY
 from hitherto.protocol import Answer, Claim, Document, Event, Step, Terms, Verdict
 from hitherto.records import NO_PATCH, Patch, Record, Stored, from_record
 from hitherto.stores.memory import MemoryStore
@@ -182,7 +184,11 @@ class AdaptedStore(MemoryStore):
         finishing = asyncio.ensure_future(self._commit(address, claim, terms, change))
         self._finishing.add(finishing)
         finishing.add_done_callback(self._finished)
-        return await asyncio.shield(finishing)
+        try:
+            return await asyncio.shield(finishing)
+        except asyncio.CancelledError as cancelled:
+            setattr(cancelled, UNDER_WAY, partial(asyncio.shield, finishing))
+            raise
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._finishing.discard(task)

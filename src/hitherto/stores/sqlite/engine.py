@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import Final, Generic, Protocol, TypeVar
 
 from hitherto.errors import HithertoError
+from hitherto.patience import UNDER_WAY
 from hitherto.stores.sqlite import failures
 from hitherto.stores.sqlite.line import Job, Line
 from hitherto.stores.sqlite.opening import patiently
@@ -84,13 +85,22 @@ class Engine(Generic[_S]):
         """Whether the engine was made in this process, not in the one this was forked from."""
         return self._pid == os.getpid()
 
-    def submit(self, run: Callable[[_S], _T], *, writes: bool = True) -> asyncio.Future[_T]:
-        """Put an operation in the line; its future is done after the commit that holds it."""
+    async def submit(self, run: Callable[[_S], _T], *, writes: bool = True) -> _T:
+        """Put an operation in the line; it is answered after the commit that holds it.
+
+        An operation is not cancelled with its caller: who goes on in its place gets the answer.
+        """
         loop = asyncio.get_running_loop()
         line = self._line
         if line is None or line.loop is not loop:
             line = self._line = self._line_of(loop)
-        return line.submit(run, writes)
+        job = line.submit(run, writes)
+        try:
+            answer: _T = await job.future
+        except asyncio.CancelledError as cancelled:
+            setattr(cancelled, UNDER_WAY, job.again)
+            raise
+        return answer
 
     def _line_of(self, loop: asyncio.AbstractEventLoop) -> Line:
         with self._lock:

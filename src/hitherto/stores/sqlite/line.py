@@ -18,7 +18,7 @@ _HURRY: Final = 40
 class Job:
     """One operation, who waits for it and what came of it."""
 
-    __slots__ = ("answer", "error", "future", "line", "run", "writes")
+    __slots__ = ("answer", "answered", "error", "future", "line", "run", "writes")
 
     def __init__(
         self, run: Callable[[Any], Any], writes: bool, line: Line, future: asyncio.Future[Any]
@@ -26,6 +26,24 @@ class Job:
         self.run, self.writes, self.line, self.future = run, writes, line, future
         self.answer: Any = None
         self.error: BaseException | None = None
+        self.answered = False
+
+    def resolve(self) -> None:
+        """Give the answer to whoever waits for it."""
+        self.answered = True
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.answer)
+        else:
+            self.future.set_exception(self.error)
+
+    def again(self) -> asyncio.Future[Any]:
+        """The answer for somebody else: whoever waited was cancelled, the operation was not."""
+        self.future = self.line.loop.create_future()
+        if self.answered:
+            self.resolve()
+        return self.future
 
 
 class Line:
@@ -40,15 +58,15 @@ class Line:
         self._answered = self._hurried = 0
         self._kicking = self._watching = False
 
-    def submit(self, run: Callable[[Any], Any], writes: bool) -> asyncio.Future[Any]:
+    def submit(self, run: Callable[[Any], Any], writes: bool) -> Job:
         """Put an operation in; the bell rings when everybody whose turn it is in this round has done so."""
-        future: asyncio.Future[Any] = self.loop.create_future()
+        job = Job(run, writes, self, self.loop.create_future())
         self._outstanding += 1
-        self._put(Job(run, writes, self, future))
+        self._put(job)
         if not self._kicking:
             self._kicking = True
             self.loop.call_soon(self._kick)
-        return future
+        return job
 
     def answer(self, jobs: list[Job]) -> None:
         """Give the answers, from the engine's thread; a loop that is closed by now wants none."""
@@ -67,13 +85,7 @@ class Line:
         self._outstanding -= len(jobs)
         self._answered += 1
         for job in jobs:
-            future = job.future
-            if future.done():
-                continue
-            if job.error is None:
-                future.set_result(job.answer)
-            else:
-                future.set_exception(job.error)
+            job.resolve()
 
     def _watch(self) -> None:
         self._watching = True
