@@ -360,9 +360,7 @@ def test_two_processes_on_the_same_fifty_conversations_never_deadlock(server, ur
     for hammer in hammers:
         hammer.stdin.write("go\n")
         hammer.stdin.flush()
-    assert [await asyncio.to_thread(hammer.communicate, timeout=100) for hammer in hammers] == [
-        ("", None)
-    ] * 2
+    assert [hammer.communicate(timeout=100)[0] for hammer in hammers] == ["", ""]
     assert server.log.count("deadlock detected") == before
     kept = "SELECT cardinality(names) FROM hitherto.document"
     assert server.query(kept, name_of(url)) == [("32",)] * 50
