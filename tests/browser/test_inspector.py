@@ -331,7 +331,8 @@ def test_a_page_elsewhere_can_do_nothing(writing: Served, page: Page, watch: Any
     before = writing.document(7, 7)
     # another port of this machine: the browser sends our cookie along, only the Origin tells
     elsewhere = "http://127.0.0.1:9/"
-    form = f"<form method=post action='{writing.base}/act/clear'><input name=key value=7/7><button>x</button></form>"
+    fields = "<input name=key value=7/7><button>x</button>"
+    form = f"<form method=post action='{writing.base}/act/clear'>{fields}</form>"
     page.route(elsewhere, lambda route: route.fulfill(body=form, content_type="text/html"))
     page.goto(elsewhere)
     page.evaluate(

@@ -207,20 +207,29 @@ def conversations(
     shown, more = listed[:PAGE], len(listed) > PAGE
     rows = [
         (
-            _link(view, key_text(one.key)), name_of(one.flow, "none"), name_of(one.state, "none"),
+            _link(view, key_text(one.key)), _where(one),
             one.pending or "", chip(one.dead, "bad") if one.dead else "",
             chip("held", "busy") if one.lease_until and one.lease_until > view.now else "",
             when(one.touched),
         )
         for one in shown
     ]  # fmt: skip
-    heads = ("Key", "Flow", "State", "Events", "Dead", "Lease", "Last change")
+    heads = ("Key", "Where", "Events", "Dead", "Lease", "Last change")
     body = table(heads, rows, "Conversations") if rows else none("None here.")
     place = {name: chosen[name] for name in ("flow", "state") if name in chosen}
     next_ = {"after": shown[-1].cursor, **place} if more else None
     first = place if "after" in chosen else None
     pager = _pager(view, "conversations", first, next_)
-    return {"list": card("list", "Conversations", _chosen(view, chosen, counts), body, pager)}
+    return {"list": card("list", "In the order of their keys", _chosen(view, chosen, counts), body, pager)}
+
+
+def _where(one: Listed) -> Html:
+    """Flow and state in one cell."""
+    if one.flow is None:
+        return tag("em", "in no flow" if one.recorded else "no record")
+    return tag(
+        "span", name_of(one.flow, ""), tag("span", " / ", class_="soft"), name_of(one.state, "no state")
+    )
 
 
 def _chosen(view: View, chosen: Mapping[str, str], counts: Counts | None) -> Html | None:
@@ -280,7 +289,11 @@ def _queues(view: View, found: Sequence[Seen]) -> _Filed:
         )
         for one in found
     ]  # fmt: skip
-    return "Queues", ("Key", "Is", "Waiting", "Running", "Oldest accepted"), rows
+    return (
+        "Events accepted, and not committed yet",
+        ("Key", "Is", "Waiting", "Running", "Oldest accepted"),
+        rows,
+    )
 
 
 def _leases(view: View, found: Sequence[Seen]) -> _Filed:
@@ -303,7 +316,7 @@ def _leases(view: View, found: Sequence[Seen]) -> _Filed:
             )
             rows.append((*cells, own.action("release", "Force release")) if view.write else cells)
     heads = ("Key", "Is", "Owner", "Epoch", "At work since", "Runs out", *(["Do"] if view.write else []))
-    return "Leases", heads, rows
+    return "Who may commit, and until when", heads, rows
 
 
 def _dead(view: View, found: Sequence[Seen]) -> _Filed:
@@ -318,7 +331,7 @@ def _dead(view: View, found: Sequence[Seen]) -> _Filed:
         for one in found
         for letter in one.document.dead
     ]
-    return "Dead letters", ("Key", "Place", "Attempts", "Died", "Error"), rows
+    return "Events that were given up", ("Key", "Place", "Attempts", "Died", "Error"), rows
 
 
 _FILED: Final = {"queues": _queues, "leases": _leases, "dead": _dead}
