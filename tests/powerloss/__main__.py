@@ -27,6 +27,8 @@ def main() -> int:
             log = recorded(Path(folder) / level, level, given.turns, given.seed)
             found = losses(log, Path(folder) / f"look-{level}", given.states, given.seed)
             print(f"{level}: {found}, {time.monotonic() - began:.0f} s", flush=True)
+            for example in [*found.corrupt, *(found.lost if level == "FULL" else ())][:5]:
+                print(f"  {example}", flush=True)
             bad |= bool(found.corrupt) or bool(found.lost) is (level == "FULL")
         for error in ("ENOSPC", "EIO"):
             for lasting in (1, 1_000_000):

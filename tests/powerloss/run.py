@@ -24,6 +24,7 @@ from powerloss.disk import VARIANTS, Disk, notes
 from powerloss.workload import CONVERSATIONS, address
 
 HERE = Path(__file__).parent
+_MAKING, _TRIES = 30, 4
 
 
 @dataclass
@@ -86,7 +87,10 @@ def errors(folder: Path, error: str, lasting: int) -> dict[str, Any]:
 
 
 def losses(log: Path, folder: Path, states: int, seed: int) -> Losses:
-    """Cut the power *states* times, at moments that are spread over the whole recording, and look."""
+    """Cut the power *states* times, at moments that are spread over the whole recording, and look.
+
+    Besides, several times at every moment while the file is made, when the least is certain.
+    """
     warnings.simplefilter("ignore", StoreWarning)
     chance, found = random.Random(seed), Losses()
     calls = list(notes(log))
@@ -99,7 +103,8 @@ def losses(log: Path, folder: Path, states: int, seed: int) -> Losses:
         for place, note in enumerate(calls):
             disk.apply(note)
             for variant in VARIANTS:
-                if (place, variant) in chosen:
+                times = _TRIES if place < _MAKING else (place, variant) in chosen
+                for _ in range(times):
                     await _look(disk.crashed(variant, chance), disk.acks, folder, found, f"{place} {variant}")
 
     asyncio.run(look())

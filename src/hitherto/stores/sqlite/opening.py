@@ -156,7 +156,8 @@ def _read_only(path: str) -> str:
 def _refuse_foreign(path: str, url: str) -> None:
     """Look at the bare file, without its log and without locks, so that a look changes nothing.
 
-    Somebody may be writing it at this moment: what only looks damaged is left to a look with locks.
+    Somebody may be writing it at this moment: what only looks damaged is left to a look with locks. So is a
+    file beside which a journal lies: the power went while it was made, and SQLite undoes that on opening.
     """
     pid, _ = _holders.get(identity(path) or (0, 0), (os.getpid(), 0))
     if pid != os.getpid():
@@ -165,7 +166,8 @@ def _refuse_foreign(path: str, url: str) -> None:
         with contextlib.closing(sqlite3.connect(f"{_read_only(path)}&immutable=1", uri=True)) as bare:
             schema.version_of(bare, url)
     except sqlite3.Error as error:
-        if failures.code_of(error) == sqlite3.SQLITE_NOTADB:
+        is_made_again = os.path.exists(f"{path}-journal")
+        if failures.code_of(error) == sqlite3.SQLITE_NOTADB and not is_made_again:
             raise failures.translated(error, url) from error
 
 
