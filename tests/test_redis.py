@@ -580,8 +580,10 @@ async def test_a_paused_server_at_the_opening_never_hangs_anybody(redis_server, 
 
 
 async def test_a_keeper_is_patient_and_then_says_so(redis_server, redis_url):
-    store = RedisStore(redis_url, timeout=0.2)
-    async with Keeper("bot", store, handler=note, deadline=0.5, lease=1, sweep=0.1) as keeper:
+    async with (
+        RedisStore(redis_url, timeout=0.2) as store,
+        Keeper("bot", store, handler=note, deadline=0.5, lease=1, sweep=0.1) as keeper,
+    ):
         await keeper.handle(update(1), note)
         redis_server.pause()
         with pytest.raises(StoreUnavailable):
