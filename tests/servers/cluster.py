@@ -155,7 +155,10 @@ class RedisCluster:
 
     def node_for(self, key: str) -> RedisServer:
         """The master that serves this key."""
-        slot = key_slot(key)
+        return self.node_for_slot(key_slot(key))
+
+    def node_for_slot(self, slot: int) -> RedisServer:
+        """The master that serves this slot."""
         for view in self.view(self.alive()[0]):
             if any(slot in span for span in view.slots):
                 return self._node(view.port)
