@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -18,8 +19,9 @@ from hitherto.addresses import Address
 from hitherto.document import Event, Terms
 from hitherto.errors import StoreClosed, StoreError
 from hitherto.overlap import Queue
-from hitherto.records import Patch
-from hitherto.stores.sqlite import SQLiteStore, line
+from hitherto.records import Patch, Record
+from hitherto.stores.base import none_first
+from hitherto.stores.sqlite import SQLiteStore, line, listing
 
 TERMS = Terms()
 
@@ -432,3 +434,36 @@ class TestProcesses:
             if min(done) > 0.3 * sum(done) / 4:
                 return
         raise AssertionError(done)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 20_000])
+async def test_counts_are_made_in_parts_that_sum_up(at_once, monkeypatch):
+    monkeypatch.setattr(listing, "COUNTED_AT_ONCE", at_once)
+    steps = []
+    count = listing.count
+    monkeypatch.setattr(listing, "count", lambda *args, **given: steps.append(1) or count(*args, **given))
+    wanted = Counter()
+    async with SQLiteStore(":memory:") as store:
+        for number in range(40):
+            flow, state = (None, "", "a", "b")[number % 4], (None, "x", "y")[number % 3]
+            await store.set_state("bot", (number,), Record(flow, state, {}))
+            await store.set_state("other", (number,), Record(flow, state, {}))
+            wanted[flow, state] += 1
+        expected = sorted([(*place, number) for place, number in wanted.items()], key=none_first)
+        assert await store.counts("bot") == expected
+        assert 40 // at_once <= len(steps) <= max(1, 40 // at_once + 12)
+        assert await store.counts("nobody") == []
+
+
+async def test_a_part_of_the_counts_can_be_made_again():
+    async with SQLiteStore(":memory:") as store:
+        for number in range(5):
+            await store.set_state("bot", (number,), Record("a", "x", {}))
+        first = await store._running().submit(
+            lambda session: listing.count(session, "bot", listing.Counted())
+        )
+        again = await store._running().submit(
+            lambda session: listing.count(session, "bot", listing.Counted())
+        )
+        assert first == again
+        assert listing.Counted().numbers == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from hitherto import addresses, protocol
 from hitherto.addresses import Address
@@ -14,8 +14,10 @@ from hitherto.stores.sqlite import rows
 from hitherto.stores.sqlite.session import Session
 
 Filed: TypeAlias = tuple[str, Stored]
+Place: TypeAlias = tuple[str | None, str | None]
 
 PAGE: Final = 500
+COUNTED_AT_ONCE: Final = 20_000
 _ACTIVE: Final = "FROM conversation INDEXED BY conversation_due WHERE bot=? AND realm='' AND wake_at<=?"
 _BY_NUMBER: Final = {
     "due": f"SELECT id, address {_ACTIVE} AND id>? ORDER BY id LIMIT ?",
@@ -30,7 +32,11 @@ _ANY: Final = f"{_RANGE} ORDER BY address LIMIT ?"
 _RECORDED: Final = f"{_RANGE} AND recorded>0 ORDER BY address LIMIT ?"
 _RECORDS: Final = _RECORDED.replace("address", f"address, {rows.COLUMNS}", 1)
 _FILED: Final = "FROM conversation INDEXED BY conversation_state WHERE bot=? AND realm='' AND recorded>0"
-_COUNTS: Final = f"SELECT flow, state, count(*) {_FILED} GROUP BY flow, state ORDER BY flow, state"
+_NEXT_FLOW: Final = f"SELECT flow {_FILED} AND flow>? ORDER BY flow LIMIT 1"
+_COUNTED: Final = (
+    f"SELECT count(*), max(address) FROM (SELECT address {_FILED} AND flow IS ? AND state IS ? AND address>? "  # noqa: S608
+    "ORDER BY address LIMIT ?)"
+)
 _NEXT_STATE: Final = f"SELECT state {_FILED} AND flow IS ? AND state>? ORDER BY state LIMIT 1"
 _IN_STATE: Final = (
     f"SELECT address {_FILED} AND flow IS ? AND state IS ? AND address>? ORDER BY address LIMIT ?"
@@ -85,10 +91,29 @@ def everything(session: Session, bot: str, after: str, limit: int) -> list[str]:
     return [text for (text,) in session.query(_ANY, (after or low, high, limit))]
 
 
-def counts(session: Session, bot: str) -> list[tuple[str | None, str | None, int]]:
-    """How many records there are in each state of each flow."""
+class Counted(NamedTuple):
+    """How far counting has come: what is still to be counted, behind which address, and the numbers."""
+
+    left: tuple[Place, ...] | None = None
+    after: str = ""
+    numbers: dict[Place, int] = {}  # noqa: RUF012 - never changed
+
+
+def count(session: Session, bot: str, so_far: Counted) -> Counted:
+    """Count some more records in each state of each flow: a part at a time, so that turns come in between."""
     session.flush()
-    return [(flow, state, number) for flow, state, number in session.query(_COUNTS, (bot,))]
+    left, after, numbers = so_far.left, so_far.after, dict(so_far.numbers)
+    if left is None:
+        left = tuple(
+            [(flow, state) for flow in _flows(session, bot) for state in _states(session, bot, flow)]
+        )
+    most = COUNTED_AT_ONCE
+    while left and most > 0:
+        [(number, last)] = session.query(_COUNTED, (bot, *left[0], after, most))
+        numbers[left[0]] = numbers.get(left[0], 0) + number
+        left, after = (left, last) if number == most else (left[1:], "")
+        most -= number + 1
+    return Counted(left, after, numbers)
 
 
 def browse(
@@ -104,6 +129,15 @@ def browse(
         per_state = [session.query(_IN_STATE, (bot, flow or None, one, after, limit)) for one in states]
         found = heapq.nsmallest(limit, [text for texts in per_state for (text,) in texts])
     return [_listed(text, session.query(_LISTED, (text,))[0]) for text in found]
+
+
+def _flows(session: Session, bot: str) -> Iterator[str | None]:
+    """The flows that records are in, found by jumping along the index."""
+    yield None
+    found = session.query(f"SELECT min(flow) {_FILED}", (bot,))
+    while found and found[0][0] is not None:
+        yield found[0][0]
+        found = session.query(_NEXT_FLOW, (bot, found[0][0]))
 
 
 def _states(session: Session, bot: str, flow: str | None) -> Iterator[str | None]:

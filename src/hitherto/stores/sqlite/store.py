@@ -269,8 +269,12 @@ class SQLiteStore(Store):
         )
 
     async def counts(self, bot: str) -> list[tuple[str | None, str | None, int]]:
-        """How many records there are in each state of each flow, from an index."""
-        return await self._running().submit(lambda session: listing.counts(session, bot), writes=False)
+        """How many records there are in each state of each flow, from an index, a part at a time."""
+        counted = listing.Counted()
+        while counted.left is None or counted.left:
+            count = partial(listing.count, bot=bot, so_far=counted)
+            counted = await self._running().submit(count, writes=False)
+        return [(*place, number) for place, number in counted.numbers.items() if number]
 
     async def records(self, bot: str, kind: Kind) -> AsyncIterator[tuple[Address, Stored]]:
         """Addresses with their records, page by page along an index."""
