@@ -339,13 +339,25 @@ async def test_a_password_is_in_no_repr_no_error_and_no_log(secured, caplog):
         await open_store(wrong[0]).open()
 
 
-async def test_a_missing_server_is_said_at_once_and_may_be_tried_again():
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
+async def test_a_missing_server_is_waited_for_and_said_within_the_deadline(scheme):
     loop = asyncio.get_running_loop()
-    began = loop.time()
-    with pytest.raises(StoreUnavailable, match="cannot connect") as caught:
-        await open_store(f"redis://{LOOPBACK}:{free_port()}").open()
+    began, place = loop.time(), f"{LOOPBACK}:{free_port()}"
+    with pytest.raises(
+        StoreUnavailable, match=r"cannot connect|no server of the cluster|no sentinel answers"
+    ) as caught:
+        await open_store(f"{scheme}://{place}/{'service' if 'sentinel' in scheme else 0}?timeout=0.5").open()
     assert caught.value.retryable
-    assert loop.time() - began < 4
+    assert 0.4 < loop.time() - began < 10
+
+
+async def test_a_server_that_starts_a_moment_later_is_found():
+    server = RedisServer()
+    opening = asyncio.create_task(works(open_store(f"{server.url}?timeout=20")))
+    await asyncio.sleep(0.1)
+    assert not opening.done()
+    with await asyncio.to_thread(server.start):
+        await opening
 
 
 # --------------------------------------------------------------------------------- a client of one's own

@@ -163,11 +163,11 @@ class Single:
         self._node = Node(connect, timeout, url)
 
     async def open(self) -> None:
-        """Connect, and see that it answers; one that still loads its data is waited for."""
+        """Connect, and see that it answers; one that starts or loads its data is waited for."""
         began = asyncio.get_running_loop().time()
         try:
             await self._node.gather(_PING)
-        except ServerError as error:
+        except (ServerError, Unreachable) as error:
             await self.again(0, error, began, lambda: _PING, True)
 
     async def close(self, error: StoreError) -> None:
@@ -246,14 +246,14 @@ class Cluster(Single):
         self._retiring: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Find out who holds what; servers that still load their data are waited for."""
+        """Find out who holds what; servers that start or load their data are waited for."""
         error: Exception = Unreachable(f"no answer within {self._timeout:g} s", url=self._url)
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
                     try:
                         return await self._refresh()
-                    except ServerError as passing:
+                    except (ServerError, Unreachable) as passing:
                         error = translated(passing, self._url)
                     await asyncio.sleep(_LONGEST_PAUSE)
         except TimeoutError:
