@@ -14,7 +14,17 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from hitherto import __version__
-from hitherto.cli import completion, examining, harming, inspecting, mending, migrating, moving, reading
+from hitherto.cli import (
+    completion,
+    examining,
+    harming,
+    importing,
+    inspecting,
+    mending,
+    migrating,
+    moving,
+    reading,
+)
 from hitherto.cli.codes import FAILED, INTERRUPTED, USAGE
 from hitherto.demo import starting
 from hitherto.errors import HithertoError
@@ -37,7 +47,7 @@ _LINES: Final = (
     ("release, clear", "free a stuck conversation; remove its record"),
     ("forget", "erase everything about a person or a conversation"),
     ("dead", "dead letters: ls, retry, drop"),
-    ("export, import", "everything as JSON lines, from any store to any store"),
+    ("export, import", "everything as JSON lines; import from other libraries"),
     ("snapshot, restore", "the same as a file that is whole or absent"),
     ("migrate", "bring a schema up to date, or print the SQL"),
     ("doctor", "is a store reachable, durable, up to date?"),
@@ -80,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="talk to a small bot and watch it")
     starting.add_arguments(demo)
     demo.set_defaults(run=starting.main)
-    for module in (inspecting, reading, mending, moving, migrating, examining, harming):
+    for module in (inspecting, reading, mending, moving, importing, migrating, examining, harming):
         module.add(commands)
     completion.add(commands, parser)
     return top

@@ -1,4 +1,4 @@
-"""Commands that move everything: export, import, snapshot, restore.
+"""Commands that move everything: export, snapshot, restore; and the reading of what they write.
 
 The format is JSON lines, one conversation a line, readable and exact: the data's own JSON text stands in it
 as it is stored, everything else of the document as base64.  Any store exports to and imports from it.
@@ -58,13 +58,12 @@ def add(commands: Any) -> None:
     """Add the commands of this module."""
     for name, says, work in (
         ("export", "write all conversations as JSON lines", _export),
-        ("import", "read conversations from JSON lines; may be repeated", _import),
         ("snapshot", "export to a file that is whole or absent", _snapshot),
         ("restore", "make the bot's conversations those of a snapshot", _restore),
     ):
         command = commands.add_parser(name, help=says)
         add_place(command)
-        command.add_argument("file", metavar="FILE", nargs="?" if name in ("export", "import") else None)
+        command.add_argument("file", metavar="FILE", nargs="?" if name == "export" else None)
         if name == "export":
             command.add_argument("--resume", action="store_true", help="go on with a FILE that was cut off")
         command.set_defaults(
@@ -166,9 +165,10 @@ def _line(address: Address, document: Document) -> bytes:
 # -------------------------------------------------------------------------------------------------- in
 
 
-async def _import(store: Store, arguments: argparse.Namespace) -> int:
-    with _lines(arguments.file) as source:
-        number = await load(store, arguments.bot, source)
+async def import_lines(store: Store, bot: str | None, file: str | None) -> int:
+    """Read JSON lines from a file, or from standard input."""
+    with _lines(file) as source:
+        number = await load(store, bot, source)
     print(f"{number} conversations", file=sys.stderr)
     return 0
 
