@@ -30,7 +30,7 @@ class Worker:
     def __init__(self, settings: Settings, seed: int) -> None:
         ours, theirs = socket.socketpair()
         context = get_context("forkserver")
-        context.set_forkserver_preload(_MODULES)
+        context.set_forkserver_preload([*_MODULES, *settings.preload])
         self.process = context.Process(target=worker.main, args=(settings, theirs, seed), daemon=True)
         self.process.start()
         theirs.close()
@@ -39,6 +39,7 @@ class Worker:
         self.running: dict[int, None] = {}
         self.killed_at = 0.0
         self.paused = False
+        self.ready = asyncio.Event()
 
     def bury(self) -> None:
         """Wait for its end and forget the process."""
@@ -93,10 +94,13 @@ class Crew:
                 message = msgspec.json.decode(line)
                 if "step" in message:
                     self._watch.step(hired.running, message)
+                elif message.get("status") == "ready":
+                    hired.ready.set()
                 elif "n" in message:
                     answer = self.answers.pop(message["n"], None)
                     if answer is not None and not answer.done():
                         answer.set_result(message["status"])
+        hired.ready.set()
         if hired.killed_at:
             self._watch.killed(hired.running, hired.killed_at)
         if hired.writer is not None:

@@ -17,7 +17,9 @@ class Plan(msgspec.Struct, frozen=True):
 
     *length*: after so many events a conversation is over and another begins. *slack*: how much later than
     lease + sweep + 2 s a conversation may be recovered after a kill on a machine that is busy with other
-    things. *lossy*: the servers may lose the newest commits (a failover of Redis).
+    things. *patience*: after so many seconds without an answer an event is delivered once more.
+    *lossy*: the servers may lose the newest commits (a failover of Redis). *ready*: only workers that
+    have started get events and are harmed; they are waited for.
     """
 
     workers: int = 4
@@ -34,6 +36,8 @@ class Plan(msgspec.Struct, frozen=True):
     calm: float = 3.0
     slack: float = 20.0
     lossy: bool = False
+    patience: float = 0.5
+    ready: bool = False
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -31,7 +31,6 @@ from hitherto.testing.chaos.worker import KEPT, Settings, subject_of
 
 __all__ = ["Fault", "Plan", "Run", "Settings", "run"]
 
-_PATIENCE = 0.5
 _LONGEST_DRAIN = 60.0
 _LOOK = 0.1
 _REFUSED = 0.02
@@ -137,6 +136,9 @@ class Run:
             return
         async with self.peace:
             place = self.chance.randrange(len(self.crew.workers))
+            if self.plan.ready:
+                await self.crew.workers[place].ready.wait()
+                await asyncio.sleep(self.plan.between)
             if deed == "pause":
                 self.report.pauses += 1
                 self.crew.keep(self.crew.pause(place, self.plan.pause))
@@ -175,6 +177,8 @@ class Run:
         """Until a worker has said that it is kept; what was perhaps lost with a worker is sent again."""
         while True:
             hired = self._feeding.choice(self.crew.workers)
+            if self.plan.ready:
+                await hired.ready.wait()
             self._number += 1
             number = self._number
             answer = self.crew.answers[number] = asyncio.get_running_loop().create_future()
@@ -182,7 +186,7 @@ class Run:
             if hired.tell(n=number, key=key, id=name):
                 self.report.deliveries += 1
                 with contextlib.suppress(TimeoutError):
-                    status = await asyncio.wait_for(answer, _PATIENCE)
+                    status = await asyncio.wait_for(answer, self.plan.patience)
             else:
                 await asyncio.sleep(0.01)
             self.crew.answers.pop(number, None)
@@ -216,7 +220,7 @@ class Run:
     async def _drained(self) -> None:
         """Wait, with the workers left alone, until nothing waits anywhere."""
         if self.settings.subject:
-            await asyncio.sleep(3 * self.settings.lease)
+            await asyncio.sleep(min(3 * self.settings.lease, 3.0))
             return
         end = time.monotonic() + _LONGEST_DRAIN
         left = set(self.sent)

@@ -40,7 +40,8 @@ class Settings(msgspec.Struct, frozen=True):
     """What every worker of a run is told.
 
     ``direct``: the store as the judge reaches it, when ``url`` leads through a proxy. ``subject``: what is
-    harmed, if it is not a keeper: ``module:function`` of the URL and these settings.
+    harmed, if it is not a keeper: ``module:function`` of the URL and these settings; ``preload`` has
+    the modules that take long to import.
     """
 
     url: str
@@ -53,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True):
     queue: int = 100
     direct: str = ""
     subject: str = ""
+    preload: tuple[str, ...] = ()
     clock: float = 0.0
 
 
