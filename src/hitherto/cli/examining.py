@@ -22,6 +22,7 @@ from hitherto.stores import Store, open_store
 _BOT: Final = "hitherto-doctor"
 _PATIENCE: Final = 20.0
 _SKEW: Final = 2.0
+_ROOM: Final = 20_000  # more than the pages that are there have left, so that a full disk shows
 _MARKS: Final = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
 
 
@@ -129,7 +130,7 @@ async def _clock(store: Store) -> Finding:
 async def _trial(store: Store) -> Finding:
     """Write, read and erase one conversation of a bot that nobody has."""
     key = ("doctor", int(time.time() * 1000))
-    value = {"when": time.time(), "large": 2**70, "text": "\x00é😀"}
+    value = {"when": time.time(), "large": 2**70, "text": "\x00é😀", "room": "x" * _ROOM}
     began = time.perf_counter()
     await store.set_data(_BOT, key, value)
     wrote = time.perf_counter() - began
