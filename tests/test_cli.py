@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -181,6 +182,8 @@ def test_ls_of_a_flow_a_state_and_the_dead(run):
     assert [one["key"] for one in json.loads(only)] == [".room/9"]
     assert [one["key"] for one in json.loads(run("ls", "--json", "--flow", "")[1])] == ["8/7"]
     assert [one["key"] for one in json.loads(run("ls", "--json", "--dead")[1])] == [".room/9"]
+    assert [one["key"] for one in json.loads(run("ls", "--json", "--dead", "--limit", "1")[1])] == [".room/9"]
+    assert json.loads(run("ls", "--json", "--dead", "--flow", "")[1]) == []
 
 
 def test_ls_goes_on_where_it_stopped(run):
@@ -211,7 +214,19 @@ def test_show_as_json_is_exact(run):
 def test_show_names_the_nearest_key(run):
     code, _, err = run("show", "7/8")
     assert code == 3
-    assert "nothing is known of 7/8; did you mean " in err
+    assert err == "hitherto: nothing is known of 7/8 (did you mean '7/7'?)\n"
+
+
+@pytest.mark.parametrize("command", ["show", "clear", "release", "dead retry", "dead drop"])
+def test_every_command_names_the_nearest_key(run, url, command):
+    async def more():
+        async with SQLiteStore(url.removeprefix("sqlite:///"), synchronous="NORMAL") as store:
+            await asyncio.gather(*(store.set_data("bot", (n, 0), {}) for n in range(5000, 5600)))
+
+    asyncio.run(more())
+    code, out, err = run(command, "5503/1")
+    assert (code, out) == (3, "")
+    assert err == "hitherto: nothing is known of 5503/1 (did you mean '5503/0'?)\n"
 
 
 def test_stats(run):
@@ -320,8 +335,10 @@ def test_release(run):
 
 
 def test_clear(run):
+    assert run("clear", "7/7")[:2] == (0, "cleared\n")
+    assert run("clear", "7/7")[:2] == (3, "there is no record\n")  # but events wait
     assert run("clear", "8/7")[:2] == (0, "cleared\n")
-    assert run("clear", "8/7")[:2] == (3, "there is no record\n")
+    assert run("clear", "8/7")[2].startswith("hitherto: nothing is known of 8/7")
 
 
 def test_forget_lists_first_and_erases_when_told(run):
@@ -386,6 +403,53 @@ def test_an_export_that_was_cut_off_goes_on(run, tmp_path):
     assert cut.read_bytes() == b"something else\n"
 
 
+def killed_again_and_again(command, pauses=(0.25, 0.3, 0.35)):
+    """Run a command that is killed a few times on its way, and then to its end."""
+    for pause in pauses:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(pause)
+        child.send_signal(signal.SIGKILL)
+        child.wait(10)
+    return subprocess.run(command, timeout=60, capture_output=True, text=True).returncode
+
+
+@pytest.fixture
+def many(url):
+    async def fill():
+        async with SQLiteStore(url.removeprefix("sqlite:///"), synchronous="NORMAL") as store:
+            await asyncio.gather(*(store.set_data("bot", (n, n), {"n": n}) for n in range(3000)))
+
+    asyncio.run(fill())
+    return url
+
+
+def test_imports_and_restores_that_are_killed_are_repeated_without_loss(run, many, tmp_path):
+    out, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
+    run("snapshot", str(out))
+    for command in ("import", "restore"):
+        other = f"sqlite:///{tmp_path / command}.db"
+        words = [sys.executable, "-m", "hitherto", command, "-s", other, "-b", "bot", str(out)]
+        assert killed_again_and_again(words) == 0
+        run("export", str(again), store=other)
+        placed = [(line["address"], line.get("data")) for line in map(json.loads, lines(again))]
+        assert placed == [(line["address"], line.get("data")) for line in map(json.loads, lines(out))]
+        assert len(placed) == 3003
+
+
+def test_a_snapshot_that_is_killed_is_absent_or_whole(many, tmp_path):
+    kept = tmp_path / "kept.snapshot"
+    kept.write_text("the one of yesterday")
+    words = [sys.executable, "-m", "hitherto", "snapshot", "-s", many, "-b", "bot", str(kept)]
+    for pause in (0.2, 0.3, 0.4):
+        child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(pause)
+        child.send_signal(signal.SIGKILL)
+        child.wait(10)
+        assert kept.read_text() == "the one of yesterday" or len(lines(kept)) == 3003
+    assert subprocess.run(words, timeout=60, capture_output=True).returncode == 0
+    assert len(lines(kept)) == 3003
+
+
 def test_an_import_into_another_bot(run, tmp_path):
     out = tmp_path / "out.jsonl"
     run("export", str(out))
@@ -419,22 +483,11 @@ def test_snapshot_and_restore(run, tmp_path, url):
     assert [one["key"] for one in found if one["recorded"]] == [".room/9", "7/7", "8/7"]
 
 
-def test_exports_that_are_killed_go_on_without_loss(tmp_path, url):
+def test_exports_that_are_killed_go_on_without_loss(tmp_path, many):
     """Killed at random moments and gone on with, an export ends whole."""
-
-    async def many():
-        async with SQLiteStore(url.removeprefix("sqlite:///"), synchronous="NORMAL") as store:
-            await asyncio.gather(*(store.set_data("bot", (n, n), {"n": n}) for n in range(3000)))
-
-    asyncio.run(many())
     out = tmp_path / "out.jsonl"
-    command = [sys.executable, "-m", "hitherto", "export", "-s", url, "-b", "bot", "--resume", str(out)]
-    for pause in (0.25, 0.3, 0.35):
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(pause)
-        child.send_signal(signal.SIGKILL)
-        child.wait(10)
-    assert subprocess.run(command, timeout=60).returncode == 0
+    command = [sys.executable, "-m", "hitherto", "export", "-s", many, "-b", "bot", "--resume", str(out)]
+    assert killed_again_and_again(command) == 0
     keys = [json.loads(line)["address"] for line in lines(out)]
     assert len(keys) == len(set(keys)) == 3003
     assert {encode(Address("bot", "", (n, n))) for n in range(3000)} <= set(keys)
@@ -606,7 +659,38 @@ def test_progress_is_for_terminals(capsys):
 
 def test_progress_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    progress = Progress("moved", 3)
-    progress.step(3)
+    progress = Progress("moved", 3000)
+    progress.step(1500)
     progress.end()
-    assert capsys.readouterr().err == "\rmoved: 3 of 3\rmoved: 3\n"
+    shown, ended = capsys.readouterr().err.split("\r")[1:]
+    assert shown == f"moved: [{'#' * 12}{'.' * 12}]  50% 1,500 of 3,000\x1b[K"
+    assert ended == "moved: 1,500 in 0 s\x1b[K\n"
+
+
+def test_progress_tells_speed_and_what_is_left(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    clock = iter([0.0, 10.0, 20.0, 20.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    progress = Progress("read", share=lambda: 0.25)
+    progress.step(5000)
+    assert "]  25% 5,000, 500/s, 30 s left" in capsys.readouterr().err
+    progress = Progress("read")
+    progress.step(5)
+    assert capsys.readouterr().err.endswith("read: 5\x1b[K")
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("screen", "no_color", "bold"), [(True, "", True), (True, "1", False), (False, "", False)]
+)
+def test_colours_are_for_terminals(run, monkeypatch, screen, no_color, bold):
+    out = Screen() if screen else io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    run("ls")
+    assert ("\x1b[" in out.getvalue()) is bold
+    assert "KEY" in out.getvalue()

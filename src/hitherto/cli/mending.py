@@ -8,7 +8,7 @@ from typing import Any
 from hitherto.addresses import Address, key_text
 from hitherto.cli import output
 from hitherto.cli.codes import NOT_FOUND
-from hitherto.cli.places import add_key, add_place, address_of, bot_of, run
+from hitherto.cli.places import add_key, add_place, address_of, bot_of, run, unknown
 from hitherto.protocol import is_bare
 from hitherto.stores import Store
 from hitherto.stores.base import DEFAULT_TERMS
@@ -50,7 +50,10 @@ def add(commands: Any) -> None:
 
 
 async def _release(store: Store, arguments: argparse.Namespace) -> int:
-    answer = await store.force_release(address_of(arguments), store.op(), DEFAULT_TERMS)
+    address = address_of(arguments)
+    if not (await store.load(address)).version:
+        return await unknown(store, address)
+    answer = await store.force_release(address, store.op(), DEFAULT_TERMS)
     freed = answer.status == "released"
     print(f"released; {answer.depth} events wait" if freed else "nobody holds it")
     return 0 if freed else NOT_FOUND
@@ -58,6 +61,8 @@ async def _release(store: Store, arguments: argparse.Namespace) -> int:
 
 async def _clear(store: Store, arguments: argparse.Namespace) -> int:
     address = address_of(arguments)
+    if not (await store.load(address)).version:
+        return await unknown(store, address)
     if await store.read(address) is None:
         print("there is no record")
         return NOT_FOUND
@@ -72,11 +77,14 @@ async def _forget(store: Store, arguments: argparse.Namespace) -> int:
     bot = bot_of(arguments)
     found = [address_of(arguments)] if arguments.key is not None else []
     if arguments.user is not None:
+        progress = output.Progress("looked at")
         async for address in store.scan(bot, "all"):
+            progress.step()
             parts = address.key if isinstance(address.key, tuple) else (address.key,)
             theirs = any(type(part) is int and part == arguments.user for part in parts)
             if theirs and not is_bare(await store.load(address)):
                 found.append(address)
+        progress.end()
     for address in found:
         if arguments.yes:
             await store.forget(address)
@@ -108,7 +116,10 @@ async def _with_dead(store: Store, arguments: argparse.Namespace) -> list[Addres
 
 async def _dead(store: Store, arguments: argparse.Namespace) -> int:
     address = address_of(arguments)
-    letters = [letter.seq for letter in (await store.load(address)).dead]
+    document = await store.load(address)
+    if not document.version:
+        return await unknown(store, address)
+    letters = [letter.seq for letter in document.dead]
     chosen = letters if arguments.seq is None else [seq for seq in letters if seq == arguments.seq]
     verb = store.retry_dead if arguments.verb == "retry" else store.drop_dead
     for seq in chosen:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -122,7 +122,7 @@ async def export(store: Store, bot: str, out: IO[bytes], written: set[int] | Non
     """Write everything of a bot but what is *written* already; how many lines there are then."""
     if written is None:
         out.write(msgspec.json.encode({**_HEAD, "bot": bot}) + b"\n")
-    progress = Progress("exported")
+    progress = Progress("exported", await _expected(store, bot))
     async for batch in _batches(_everything(store, bot)):
         missing = [address for address in batch if not written or hash(encode(address)) not in written]
         documents = await asyncio.gather(*(store.load(address) for address in missing))
@@ -132,6 +132,11 @@ async def export(store: Store, bot: str, out: IO[bytes], written: set[int] | Non
         progress.step(len(batch))
     progress.end()
     return progress.done
+
+
+async def _expected(store: Store, bot: str) -> int | None:
+    """About how many there are, where somebody watches."""
+    return sum(number for *_, number in await store.counts(bot)) if sys.stderr.isatty() else None
 
 
 async def _everything(store: Store, bot: str) -> AsyncIterator[Address]:
@@ -175,11 +180,16 @@ async def import_lines(store: Store, bot: str | None, file: str | None) -> int:
 
 async def _restore(store: Store, arguments: argparse.Namespace) -> int:
     bot = bot_of(arguments)
-    kept: set[str] = set()
+    kept: set[int] = set()
     with _lines(arguments.file) as source:
         number = await load(store, bot, source, jump=_EPOCH_JUMP, kept=kept)
+    progress = Progress("compared", number)
     async for batch in _batches(_everything(store, bot)):
-        await asyncio.gather(*(store.forget(address) for address in batch if encode(address) not in kept))
+        await asyncio.gather(
+            *(store.forget(address) for address in batch if hash(encode(address)) not in kept)
+        )
+        progress.step(len(batch))
+    progress.end()
     print(f"{number} conversations")
     return 0
 
@@ -194,18 +204,18 @@ def _lines(name: str | None) -> Iterator[IO[bytes]]:
 
 
 async def load(
-    store: Store, bot: str | None, source: IO[bytes], *, jump: int = 0, kept: set[str] | None = None
+    store: Store, bot: str | None, source: IO[bytes], *, jump: int = 0, kept: set[int] | None = None
 ) -> int:
     """Put every line's conversation into the store, under *bot* if named; repeating it changes nothing."""
     head = _parsed(source.readline())
     if not isinstance(head, dict) or head.get("format") != _HEAD["format"] or "hitherto" not in head:
         raise HithertoError("this is no export of hitherto's: its first line should say so")
-    progress = Progress("imported")
+    progress = Progress("imported", share=_share_of(source))
     batch: list[tuple[Address, Document]] = []
     for number, text in enumerate(source, 2):
         address, document = _conversation(text, bot, number)
         if kept is not None:
-            kept.add(encode(address))
+            kept.add(hash(encode(address)))
         batch.append((address, replace(document, epoch=document.epoch + jump)))
         if len(batch) >= _AT_ONCE:
             await _put(store, batch)
@@ -215,6 +225,15 @@ async def load(
     progress.step(len(batch))
     progress.end()
     return progress.done
+
+
+def _share_of(source: IO[bytes]) -> Callable[[], float] | None:
+    """How much of a file was read; of a pipe nobody knows."""
+    try:
+        size = os.fstat(source.fileno()).st_size
+        return (lambda: source.tell() / size) if size and source.seekable() else None
+    except OSError:
+        return None
 
 
 def _parsed(text: bytes) -> Any:

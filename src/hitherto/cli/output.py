@@ -7,11 +7,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
+_BAR: Final = 24
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x202E, 0x2066, 0x2067, 0x2068)}
 
 
@@ -58,11 +59,16 @@ def ago(now: float, then: float) -> str:
 
 
 class Progress:
-    """How far it is, on standard error, when that is a terminal."""
+    """How far it is, on standard error, when that is a terminal.
 
-    def __init__(self, what: str, total: int | None = None) -> None:
-        self._what = what
-        self._total = total
+    A bar is drawn when the end is known: by *total*, or by *share*, which tells the part that is done.
+    """
+
+    def __init__(
+        self, what: str, total: int | None = None, *, share: Callable[[], float] | None = None
+    ) -> None:
+        self._what, self._total, self._share = what, total, share
+        self._began = time.monotonic()
         self._shown = 0.0
         self.done = 0
 
@@ -72,10 +78,21 @@ class Progress:
         now = time.monotonic()
         if sys.stderr.isatty() and now - self._shown > 0.1:
             self._shown = now
-            of = f" of {self._total}" if self._total else ""
-            print(f"\r{self._what}: {self.done}{of}", end="", file=sys.stderr, flush=True)
+            print(f"\r{self._line(now - self._began)}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Leave the line."""
         if self._shown:
-            print(f"\r{self._what}: {self.done}", file=sys.stderr)
+            seconds = time.monotonic() - self._began
+            print(f"\r{self._what}: {self.done:,} in {seconds:.0f} s\x1b[K", file=sys.stderr)
+
+    def _line(self, seconds: float) -> str:
+        of = f" of {self._total:,}" if self._total else ""
+        rate = f", {self.done / seconds:,.0f}/s" if seconds >= 1 else ""
+        share = self.done / self._total if self._total else self._share() if self._share else None
+        if share is None:
+            return f"{self._what}: {self.done:,}{rate}"
+        share = min(share, 1.0)
+        left = f", {seconds / share - seconds:.0f} s left" if seconds >= 1 and share > 0 else ""
+        bar = "#" * round(share * _BAR)
+        return f"{self._what}: [{bar:.<{_BAR}}] {share:4.0%} {self.done:,}{of}{rate}{left}"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from hitherto.addresses import Address, parse_key
-from hitherto.errors import HithertoError, StoreWarning
+from hitherto.addresses import Address, encode, key_text, parse_key
+from hitherto.cli.codes import NOT_FOUND
+from hitherto.cli.output import safe
+from hitherto.errors import HithertoError, StoreWarning, did_you_mean
 from hitherto.stores import Store, open_store
 
 
@@ -29,6 +32,18 @@ def add_key(command: argparse.ArgumentParser) -> None:
 def address_of(arguments: argparse.Namespace) -> Address:
     """The conversation that the arguments name."""
     return Address(bot_of(arguments), "", parse_key(arguments.key))
+
+
+async def unknown(store: Store, address: Address) -> int:
+    """Say that there is no such conversation, and which is nearest among the first and those beside it."""
+    beside = encode(address)[: -len(key_text(address.key)) // 2]
+    listed = [
+        one for after in ("", beside) for one in await store.browse(address.bot, after=after, limit=100)
+    ]
+    key = key_text(address.key)
+    hint = did_you_mean(key, [key_text(one.key) for one in listed])
+    print(f"hitherto: nothing is known of {safe(key)}{hint}", file=sys.stderr)
+    return NOT_FOUND
 
 
 def bot_of(arguments: argparse.Namespace) -> str:

@@ -15,14 +15,15 @@ from typing import Any
 from hitherto import maps
 from hitherto.addresses import decode, key_text
 from hitherto.cli import output
-from hitherto.cli.codes import NOT_FOUND, PROBLEMS
-from hitherto.cli.places import add_key, add_place, address_of, bot_of, run
+from hitherto.cli.codes import PROBLEMS
+from hitherto.cli.places import add_key, add_place, address_of, bot_of, run, unknown
 from hitherto.codec import decode as decode_fields
 from hitherto.document import Document, Entry
 from hitherto.errors import FlowError, FlowWarning, HithertoError
 from hitherto.flows import Flow, FlowMeta, spec
 from hitherto.protocol import depth, is_busy, live_record
 from hitherto.stores import Store
+from hitherto.stores.base import Listed
 
 
 def add(commands: Any) -> None:
@@ -59,11 +60,7 @@ def add(commands: Any) -> None:
 
 async def _ls(store: Store, arguments: argparse.Namespace) -> int:
     bot, now = bot_of(arguments), await store.now()
-    listed = await store.browse(
-        bot, flow=arguments.flow, state=arguments.state, after=arguments.after, limit=arguments.limit
-    )
-    if arguments.dead:
-        listed = [one for one in listed if one.dead]
+    listed = await (_dying if arguments.dead else _page)(store, bot, arguments, arguments.after)
     if arguments.json:
         output.show([{**_plain(one), "key": key_text(one.key)} for one in listed])
         return 0
@@ -80,6 +77,24 @@ async def _ls(store: Store, arguments: argparse.Namespace) -> int:
     return 0
 
 
+async def _page(store: Store, bot: str, arguments: argparse.Namespace, after: str) -> list[Listed]:
+    return await store.browse(
+        bot, flow=arguments.flow, state=arguments.state, after=after, limit=arguments.limit
+    )
+
+
+async def _dying(store: Store, bot: str, arguments: argparse.Namespace, after: str) -> list[Listed]:
+    """The next ones that have dead letters, however far they are apart."""
+    found: list[Listed] = []
+    progress = output.Progress("looked at")
+    while len(found) < arguments.limit and (page := await _page(store, bot, arguments, after)):
+        found += [one for one in page if one.dead]
+        after = page[-1].cursor
+        progress.step(len(page))
+    progress.end()
+    return found[: arguments.limit]
+
+
 def _plain(listed: Any) -> dict[str, Any]:
     return {name: getattr(listed, name) for name in listed.__struct_fields__}
 
@@ -88,10 +103,7 @@ async def _show(store: Store, arguments: argparse.Namespace) -> int:
     address, now = address_of(arguments), await store.now()
     document = await store.load(address)
     if not document.version:
-        raise_unknown(
-            arguments.key, [key_text(one.key) for one in await store.browse(address.bot, limit=200)]
-        )
-        return NOT_FOUND
+        return await unknown(store, address)
     described = describe(document, now, contents=arguments.events)
     if arguments.json:
         output.show(described)
@@ -104,15 +116,6 @@ async def _show(store: Store, arguments: argparse.Namespace) -> int:
         else:
             print(f"{output.bold(name)}: {output.safe(value)}")
     return 0
-
-
-def raise_unknown(key: str, known: list[str]) -> None:
-    """Say that there is no such conversation, and which one is nearest."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(key, known, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    print(f"hitherto: nothing is known of {output.safe(key)}{hint}", file=sys.stderr)
 
 
 def describe(document: Document, now: float, *, contents: bool = False) -> dict[str, Any]:
