@@ -40,6 +40,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 Key: TypeAlias = tuple[Scalar, ...] | Scalar
 
 _WIDEST_DECIMAL = 1 << 2048
+_INT64 = 1 << 63
 _LONGEST_DECIMAL = 640
 _WORDS: dict[str, bool | None] = {"null": None, "true": True, "false": False}
 _is_safe = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
@@ -62,10 +63,14 @@ class Address(NamedTuple):
 def encode(address: Address) -> str:
     """The text of an address; `BadKey` says why something cannot be one.
 
-    It is on the path of every turn: 0.6 µs for a key of two ints, 1.9 µs with text that must be escaped,
-    measured on CPython 3.11.
+    It is on the path of every turn: 0.3 µs for a key of two ints, which is what most bots have, 1.9 µs with
+    text that must be escaped, measured on CPython 3.11.
     """
     bot, realm, key = address
+    if type(key) is tuple and len(key) == 2:
+        one, two = key
+        if type(one) is int and type(two) is int and -_INT64 < one < _INT64 and -_INT64 < two < _INT64:
+            return f"{_prefix(bot, realm)}{one}/{two}"
     return _prefix(bot, realm) + key_text(key)
 
 

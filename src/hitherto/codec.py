@@ -33,6 +33,7 @@ _T = TypeVar("_T")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _split: Callable[[bytes], dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_WIDE: Final = 1 << 63
 _PLAIN = frozenset({int, bool, type(None)})
 
 
@@ -125,7 +126,10 @@ def encode(data: Mapping[str, object]) -> Fields:
             raise DataError(f"data: the key {key!r} is {type(key).__name__}; keys are text", path="data")
         if not key.isascii():
             _check_text(key, "data (a key)")
-        fields[key] = encode_value(value, f'data["{key}"]')
+        if (type(value) is str and value.isascii()) or (type(value) is int and -_WIDE < value < _WIDE):
+            fields[key] = _encode(value)
+        else:
+            fields[key] = encode_value(value, f'data["{key}"]')
     check_size(fields)
     return fields
 

@@ -38,6 +38,7 @@ from hitherto.errors import BadEvent
 __all__ = ["KINDS", "Facts", "event_id", "facts", "media_group", "sender", "update_json"]
 
 _Path: TypeAlias = tuple[str, ...]
+_encode = msgspec.json.Encoder().encode
 
 _GROUP_ANONYMOUS = 1087968824
 _CHANNEL_BOT = 136817688
@@ -167,13 +168,15 @@ def update_json(event: object) -> bytes:
     becomes text).
     """
     try:
+        if type(event) is dict:
+            return _encode(event)
         if isinstance(event, bytes | bytearray | memoryview):
             return _checked(bytes(event))
         if not isinstance(event, dict | type):
             for method, write in _WRITERS:
                 if callable(getattr(event, method, None)):
                     return _checked(write(event))
-        return msgspec.json.encode(event)
+        return _encode(event)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise BadEvent(
             f"{type(event).__name__} is not an event that can be written as JSON: {_why(error)}"
