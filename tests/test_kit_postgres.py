@@ -1,4 +1,4 @@
-"""The whole kit on PostgreSQL: every clause, and the machines in lockstep with the protocol."""
+"""The whole kit on PostgreSQL, straight and through a pooler; the machines in lockstep with the protocol."""
 
 from __future__ import annotations
 
@@ -8,45 +8,80 @@ import pytest
 from hypothesis import settings
 
 from hitherto.stores.memory import MemoryStore
-from hitherto.stores.postgres import PostgresStore
+from hitherto.stores.postgres import PostgresStore, migration_sql
 from hitherto.testing import StoreContract
 from hitherto.testing.machine import PATIENT, FSMStorageMachine, machine_for
+from servers.pgwire import Pg
+from servers.pooler import TransactionPooler
 
 EXAMPLES = settings(PATIENT, max_examples=int(os.environ.get("HITHERTO_EXAMPLES", "200")))
-_urls: dict[str, str] = {}
+TABLES = ("document", "wake", "inbox", "seen", "operation", "dead_letter")
+EMPTIED = ";".join(f"DELETE FROM hitherto.{table}" for table in TABLES)
+
+
+class Place:
+    """One database with the schema in it, made by its owner; emptied for whoever comes next."""
+
+    def __init__(self, url):
+        self.url = url
+        self.owner = Pg(url)
+        sql = migration_sql()
+        grants = [line.removeprefix("-- ") for line in sql.splitlines() if line.startswith("-- GRANT")]
+        self.owner.query("\n".join([sql, *grants]).replace(" TO worker;", " TO kit_worker;"))
+
+    def empty(self):
+        self.owner.query(EMPTIED)
+        return self.url
 
 
 @pytest.fixture(scope="module", autouse=True)
-def database(postgres_unsafe_server):
-    """One database for all of it; every test has a schema of its own."""
-    name = postgres_unsafe_server.create_database()
-    _urls["url"] = postgres_unsafe_server.url_of(name)
-    yield
-    postgres_unsafe_server.drop_database(name)
+def place(postgres_unsafe_server):
+    """Where all of it happens."""
+    server = postgres_unsafe_server
+    name = server.create_database()
+    server.query("CREATE ROLE kit_worker LOGIN")
+    _places.append(Place(server.url_of(name)))
+    yield _places[-1]
+    _places.pop().owner.close()
+    server.drop_database(name)
+    server.query("DROP ROLE kit_worker")
 
 
-_schemas = iter(range(1_000_000))
-
-
-def new_schema():
-    return f"kit_{next(_schemas)}"
+_places = []
 
 
 class TestPostgresStore(StoreContract):
     abilities = frozenset({"reopens", "shared"})
 
     @pytest.fixture
-    def schema(self):
-        return new_schema()
-
-    @pytest.fixture
-    async def store(self, clock, schema):
-        async with PostgresStore(_urls["url"], schema=schema, clock=clock) as store:
+    async def store(self, clock, place):
+        async with PostgresStore(place.empty(), clock=clock) as store:
             yield store
 
     @pytest.fixture
-    async def another(self, store, clock, schema):
-        async with PostgresStore(_urls["url"], schema=schema, clock=clock) as another:
+    async def another(self, store, clock, place):
+        async with PostgresStore(place.url, clock=clock) as another:
+            yield another
+
+
+class TestPooledWithFewRights(StoreContract):
+    """Behind a pooler that gives every transaction another connection, as a role that only changes rows."""
+
+    abilities = frozenset({"reopens", "shared"})
+
+    @pytest.fixture
+    async def pooled(self, place):
+        async with TransactionPooler(place.empty().replace("postgres@", "kit_worker@")) as pooler:
+            yield pooler.url
+
+    @pytest.fixture
+    async def store(self, clock, pooled):
+        async with PostgresStore(pooled, clock=clock) as store:
+            yield store
+
+    @pytest.fixture
+    async def another(self, store, clock, pooled):
+        async with PostgresStore(pooled, clock=clock) as another:
             yield another
 
 
@@ -55,7 +90,7 @@ def in_memory(clock):
 
 
 def in_postgres(clock):
-    return PostgresStore(_urls["url"], schema=new_schema(), clock=clock)
+    return PostgresStore(_places[-1].empty(), clock=clock)
 
 
 @pytest.mark.timeout(1800)
