@@ -1,5 +1,4 @@
-"""A sign-up in three steps behind FastAPI: `uvicorn fastapi_signup:app`, then `setWebhook` to /telegram."""
-
+# A sign-up in three steps behind FastAPI: `uvicorn fastapi_signup:app`, then `setWebhook` to /telegram.
 from dataclasses import dataclass
 from os import environ
 

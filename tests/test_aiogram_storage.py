@@ -46,10 +46,19 @@ async def telegram():
     assert fake.server.faults == []
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def storage(request, tmp_path) -> AsyncIterator[HithertoStorage]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/bot.db"
-    storage = HithertoStorage(url)
+def url_of(request: pytest.FixtureRequest) -> str:
+    if request.param == "redis":
+        return request.getfixturevalue("redis_aof_url")
+    return (
+        "memory://"
+        if request.param == "memory"
+        else f"sqlite:///{request.getfixturevalue('tmp_path')}/bot.db"
+    )
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def storage(request) -> AsyncIterator[HithertoStorage]:
+    storage = HithertoStorage(url_of(request))
     yield storage
     await storage.close()
 
@@ -129,6 +138,18 @@ async def test_no_two_keys_meet(storage):
         assert await storage.get_state(key) == f"S:{number}"
     builder = DefaultKeyBuilder(with_destiny=True)
     assert len({builder.build(key, "state") for key in KEYS}) < len(KEYS)
+
+
+async def test_it_is_opened_again_after_the_end(storage):
+    """As a dispatcher does that polls again."""
+    isolation = storage.create_isolation()
+    for _ in range(2):
+        async with isolation.lock(KEY):
+            data = await storage.get_data(KEY)
+            await storage.set_data(KEY, {"count": data.get("count", 0) + 1})
+        await storage.close()
+    if "memory" not in storage.store.url:
+        assert await storage.get_data(KEY) == {"count": 2}
 
 
 async def test_two_storages_of_different_names_share_a_store():

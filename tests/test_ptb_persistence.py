@@ -29,7 +29,7 @@ from hitherto.packing import pack, unpack
 from hitherto.ptb_persistence import CALLBACK, CHATS, USERS, HithertoPersistence
 from hitherto.testing.telegram import FakeTelegram
 
-STORES = ("memory", "sqlite", "postgres")
+STORES = ("memory", "sqlite", "redis_aof", "postgres")
 
 
 @pytest.fixture(params=STORES)
@@ -65,6 +65,16 @@ async def fill(persistence: HithertoPersistence) -> None:
     for name, states in CONVERSATIONS.items():
         for key, state in states.items():
             await persistence.update_conversation(name, key, state)
+
+
+async def test_it_is_opened_again_after_the_end(persistence) -> None:
+    """As an application does that is initialized again after its shutdown."""
+    for count in (1, 2):
+        data = await persistence.get_user_data()
+        await persistence.update_user_data(count, {"count": len(data)})
+        await persistence.flush()
+    assert await persistence.get_user_data() == {1: {"count": 0}, 2: {"count": 1}}
+    await persistence.flush()
 
 
 async def test_nothing_is_there_at_first(persistence) -> None:

@@ -61,11 +61,12 @@ class NotAccepted(HithertoError):
     """The conversation is busy or full, and the overlap policy refuses the update: it has to come again."""
 
 
-def attach(dispatcher: Dispatcher, keeper: Keeper) -> None:
-    """Have every update of *dispatcher* handled by *keeper*: see the module's docstring."""
+def attach(dispatcher: Dispatcher, keeper: Keeper) -> Dispatcher:
+    """Have every update of *dispatcher* handled by *keeper*, and give it back: see the module."""
     if any(isinstance(other, Attached) for other in dispatcher.update.outer_middleware):
         raise ValueError("this dispatcher has a keeper already")
     Attached(dispatcher, keeper)
+    return dispatcher
 
 
 class _Asks(Filter):

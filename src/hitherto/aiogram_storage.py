@@ -89,7 +89,7 @@ class HithertoStorage(BaseStorage):
         self.store = open_store(store) if isinstance(store, str) else store
         self.name = name
         self.rollback = rollback
-        self.holder = Holder(self.store, name, Terms(lease=lease), deadline)
+        self.holder = Holder(self.store, name, Terms(lease=lease), deadline, self._owned)
 
     def __repr__(self) -> str:
         return f"HithertoStorage({self.store!r}, name={self.name!r})"

@@ -88,7 +88,8 @@ class _Lines:
 class Holder:
     """Holds conversations by their leases for the steps that run: takes, renews, commits, gives back."""
 
-    def __init__(self, store: Store, bot: str, terms: Terms, deadline: float) -> None:
+    def __init__(self, store: Store, bot: str, terms: Terms, deadline: float, owned: bool = False) -> None:
+        self.owned = owned
         self.store, self.bot, self.terms = store, bot, terms
         self.opened = False
         self.owner = secrets.token_hex(8)
@@ -102,6 +103,8 @@ class Holder:
     async def open(self) -> None:
         """Make the store ready, if it is not."""
         if not self.opened:
+            if self.owned:
+                await self.store.open()  # it may have been closed with the bot before
             await self.store.init(self.bot)
             self.opened = True
             self.tidy_at = self.patience.clock() + _TIDY

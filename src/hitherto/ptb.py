@@ -69,6 +69,7 @@ __all__ = [
 ]  # fmt: skip
 
 _T = TypeVar("_T")
+_A = TypeVar("_A", bound=App)
 _NOT_BLOCKING = "non_blocking"
 _LAST_GRACE = 10.0
 _log = logging.getLogger("hitherto")
@@ -81,8 +82,8 @@ class NotAccepted(HithertoError):
 _PASSING = (StoreError, OSError, KeeperClosed, NotStarted, NotAccepted)
 
 
-def attach(application: App, keeper: Keeper) -> None:
-    """Have every update of *application* handled by *keeper*: see the module's docstring."""
+def attach(application: _A, keeper: Keeper) -> _A:
+    """Have every update of *application* handled by *keeper*, and give it back: see the module."""
     if isinstance(application, _Kept):
         raise ValueError("this application has a keeper already")
     if getattr(application.bot, "callback_data_cache", None) is not None:
@@ -91,6 +92,7 @@ def attach(application: App, keeper: Keeper) -> None:
             "give buttons text, and put what it means into turn.data"
         )
     Attached(application, keeper)
+    return application
 
 
 class _Kept(Application[Any, Any, Any, Any, Any, Any]):

@@ -279,6 +279,8 @@ class HithertoPersistence(BasePersistence[Any, Any, Any]):
 
     async def _open(self) -> None:
         if not self._opened:
+            if self._owned:
+                await self._patience(self.store.open)  # it may have been closed with the application before
             await self._patience(lambda: self.store.init(self.name))
             self._opened = True
 
