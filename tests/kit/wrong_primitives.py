@@ -47,6 +47,16 @@ class ItsOwnClock(Shared):
         super().__init__(clock=lambda: moment)
 
 
+@wrong("test_another_respects_the_lease")
+class ClocksOfTheirOwn(Shared):
+    """Every worker goes by its own clock, and that of the second is an hour ahead."""
+
+    def another(self):
+        twin = super().another()
+        twin.clock = lambda: self.clock() + 3600
+        return twin
+
+
 @wrong("test_data_is_that_of_the_state")
 class OneOperationId(Shared):
     def op(self):
