@@ -120,8 +120,8 @@ SQLite {sqlite}, {redis}, {postgresql}; client and server share the cores. {pack
 STEP_WORDS = """\
 An event that changes the state and two fields of the data. For hitherto it is the whole turn through
 `Keeper.handle`: deduplicated, fenced, in order, recovered after a crash; and beside it the store alone,
-accept and commit. For the others it is what their users do for the same, which promises less: lock, read, write,
-unlock. The bars compare the stores.
+accept and commit. For the others it is what their users do for the same, which promises less: lock, read,
+write, unlock. The bars compare the stores.
 """
 CROWD_WORDS = """\
 Twenty messages of one person arrive at once, each handler takes 5 ms: 100 ms is the least possible in order.
@@ -220,8 +220,8 @@ def _rest(found: Found) -> str:
         found["idle"][what] for what in ("import_milliseconds", "bytes_of_an_idle_conversation")
     )
     return (
-        f"`import hitherto` takes {imported:.0f} ms in a fresh process; an idle conversation in `MemoryStore`, "
-        f"with its record and a seen id, {size:,.0f} bytes.\n"
+        f"`import hitherto` takes {imported:.0f} ms in a fresh process; an idle conversation in "
+        f"`MemoryStore`, with its record and a seen id, {size:,.0f} bytes.\n"
     )
 
 
