@@ -39,6 +39,7 @@ PAGES = {
     "overview": "/",
     "list": "/conversations",
     "list by state": "/conversations?flow=signup&state=confirm",
+    "list by rare state": "/conversations?flow=signup&state=gone",
     "one": "/conversation?key=500/500",
     "dead letters": "/dead",
 }

@@ -646,6 +646,7 @@ async def test_a_keeper_looks_at_once_at_what_an_action_freed(store):
 
     keeper = Keeper("bot", store, [Order], handler=handler, sweep=1000.0)
     async with keeper, entered(inspector(keeper, write=True)) as browser:
+        await keeper.sweep()  # the next is in 1000 seconds
         await act(browser, "retry", ".room/9", query={"seq": "1"})
         async with asyncio.timeout(30):
             await handled.wait()
@@ -779,6 +780,51 @@ async def test_an_action_on_a_store_that_fails_is_told_and_written_down(store, c
         assert answer.status_code == 409
         assert "the store is away" in answer.text
     assert json.loads(caplog.records[-1].message)["outcome"] == "refused: StoreUnavailable"
+
+
+async def test_forgetting_a_person_that_fails_half_way_is_written_down(store, caplog, monkeypatch):
+    from hitherto.errors import StoreUnavailable
+
+    caplog.set_level(logging.INFO, logger="hitherto.audit")
+    forget, forgotten = store.forget, []
+
+    async def fail(address):
+        if forgotten:
+            raise StoreUnavailable("the store is away; try again", url="memory://")
+        forgotten.append(address)
+        await forget(address)
+
+    monkeypatch.setattr(store, "forget", fail)
+    async with entered(inspector(store, bot="bot", write=True)) as browser:
+        page = (await browser.get("/person?part=7")).text
+        answer = await browser.post("/act/person", data=fields_of(page), headers=OURS)
+        assert answer.status_code == 503
+    [line] = [json.loads(record.message) for record in caplog.records if record.name == "hitherto.audit"]
+    assert line["outcome"] == "failed: StoreUnavailable after 1"
+
+
+async def test_served_by_itself_it_closes_the_store_it_opened(url, store, monkeypatch):
+    closed = []
+
+    async def close():
+        closed.append(1)
+
+    for source in (url, store):
+        app = inspector(source, bot="bot")
+        monkeypatch.setattr(app._looker.store, "close", close)
+        came = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+        async def receive(came=came):
+            return next(came)
+
+        sent = []
+
+        async def send(message, sent=sent):
+            sent.append(message["type"])
+
+        await app({"type": "lifespan", "state": {}}, receive, send)
+        assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert closed == [1]
 
 
 def test_the_audit_file_is_its_owners_only_and_is_appended_to(tmp_path):

@@ -54,11 +54,15 @@ def inspector(
     from hitherto.keeper import Keeper
     from hitherto.stores import open_store
 
-    keeper = source if isinstance(source, Keeper) else None
-    store = keeper.store if keeper is not None else open_store(source) if isinstance(source, str) else source
+    keeper: Keeper | None = None
+    if isinstance(source, Keeper):
+        keeper, store = source, source.store
+    else:
+        store = open_store(source) if isinstance(source, str) else source
     if keeper is not None and bot not in (None, keeper.bot):
         raise ValueError(f"bot={bot!r}: the keeper keeps {keeper.bot!r}")
     return Inspector(
-        Looker(store, keeper, flows),  # type: ignore[arg-type]
+        Looker(store, keeper, flows),
         bot=keeper.bot if keeper is not None else bot, write=write, auth=auth, hosts=hosts,
+        owned=isinstance(source, str),
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -151,13 +151,11 @@ class Acts:
         await self._store.forget(address)
         return there
 
-    async def forget_person(self, bot: str, part: object) -> int:
-        """Erase every conversation with this part in its key; how many."""
-        number = 0
+    async def forget_person(self, bot: str, part: object) -> AsyncIterator[Address]:
+        """Erase every conversation with this part in its key, one after the other."""
         async for address in self._looker.of_person(bot, part):
             await self._store.forget(address)
-            number += 1
-        return number
+            yield address
 
     # --------------------------------------------------------------------------------------- the forms
 

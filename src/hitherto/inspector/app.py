@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final
@@ -42,7 +43,9 @@ class Inspector(Guard):
         write: bool,
         auth: Auth | None,
         hosts: Iterable[str] | None,
+        owned: bool = False,
     ) -> None:
+        self._owned = owned
         self._looker, self._bot, self._write = looker, bot, write
         self._acts = Acts(looker)
         super().__init__(self._routes(), auth, hosts)
@@ -70,7 +73,14 @@ class Inspector(Guard):
         handlers: dict[Any, Any] = {
             Refused: self._refused, HithertoError: self._failed, OSError: self._failed, 404: self._missing,
         }  # fmt: skip
-        return Starlette(routes=routes, exception_handlers=handlers)
+        return Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Any) -> AsyncIterator[None]:
+        """When it is served by itself: at the end, close a store that was opened by its URL."""
+        yield
+        if self._owned:
+            await self._looker.store.close()
 
     # ------------------------------------------------------------------------------------------- looking
 
@@ -176,7 +186,7 @@ class Inspector(Guard):
         key, who = _key_of(form), request.scope["hitherto.who"]
         try:
             outcome = await self._acts.do(name, bot, key, form)
-        except HithertoError as error:
+        except (HithertoError, OSError) as error:
             audit.record(name, who, bot, key_text(key), f"refused: {type(error).__name__}")
             status = 422 if isinstance(error, DataError | LookupError) else 409
             return await self._form(request, bot, name, key, form, str(error), status)
@@ -216,7 +226,13 @@ class Inspector(Guard):
     async def _forget_person(self, request: Request) -> Response:
         bot, form = self._some_bot(request), await _form_of(request)
         written, who = form.get("part", ""), request.scope["hitherto.who"]
-        number = await self._acts.forget_person(bot, _part_of(written))
+        part, number = _part_of(written), 0
+        try:
+            async for _ in self._acts.forget_person(bot, part):
+                number += 1
+        except BaseException as error:
+            audit.record("person", who, bot, written, f"failed: {type(error).__name__} after {number}")
+            raise
         audit.record("person", who, bot, written, f"done: {number} conversations")
         view = await self._view(request, 0.0)
         return RedirectResponse(view.link("", said="forget" if number else "nothing") or "/", 303)

@@ -28,7 +28,8 @@ from hitherto.stores.base import Facts, Kind, Listed, Store
 PAGE: Final = 50
 MOST: Final = 1000
 _PATIENCE: Final = 30.0
-_IDLE: Final = 50
+_SHARE: Final = 50
+_BOTS: Final = 50
 
 Place = tuple[str | None, str | None]
 
@@ -100,9 +101,9 @@ class Looker:
         """The newest counts there are; newer ones are begun when it is time."""
         known = self._counts.get(bot)
         task = self._counting.get(bot)
-        old = known is None or time.monotonic() - known.at > max(2.0, _IDLE * known.seconds)
+        old = known is None or time.monotonic() - known.at > max(2.0, _SHARE * known.seconds)
         if old and (task is None or task.done()):
-            if len(self._counts) > _IDLE:
+            if len(self._counts) > _BOTS:
                 self._counts.clear()
             self._counting[bot] = asyncio.get_running_loop().create_task(self._count(bot))
         return known
@@ -131,15 +132,13 @@ class Looker:
     async def one(self, bot: str, key: Key) -> Seen:
         """Everything about one conversation."""
         address = Address(bot, "", key)
-        document = await asyncio.wait_for(self.store.load(address), _PATIENCE)
-        return Seen(address, document, await self.store.now())
+        async with asyncio.timeout(_PATIENCE):
+            return Seen(address, await self.store.load(address), await self.store.now())
 
     async def page(self, bot: str, flow: str | None, state: str | None, after: str) -> list[Listed]:
-        """The next conversations in the order of their addresses; one more than a page when there are more.
-
-        What is only remembered to fence those who are late is left out.
-        """
-        return await self.store.browse(bot, flow=flow, state=state, after=after, limit=PAGE + 1)
+        """The next conversations in the order of their addresses; one more than a page if there are more."""
+        async with asyncio.timeout(_PATIENCE):
+            return await self.store.browse(bot, flow=flow, state=state, after=after, limit=PAGE + 1)
 
     async def filed(self, bot: str, kind: Kind, number: int) -> tuple[list[Seen], bool]:
         """Page *number* of the conversations filed under *kind*, whole; and whether there are more."""
