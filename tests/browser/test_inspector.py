@@ -144,8 +144,14 @@ def enter(page: Page, served: Served, path: str = "/") -> Page:
     return page
 
 
+def awake(page: Page) -> None:
+    """Wait until the page's script runs; before that, links lead to pages of their own."""
+    expect(page.locator("body[data-state]")).to_have_count(1)
+
+
 def act(page: Page, button: str) -> Any:
     """Press what opens the question; the dialog."""
+    awake(page)
     page.get_by_role("link", name=button, exact=True).first.click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible()
@@ -206,6 +212,7 @@ def test_values_are_hidden_until_they_are_asked_for(writing: Served, page: Page)
     page.on("request", lambda request: requests.append(request.url))
     enter(page, writing, "/conversation?key=7/7")
     expect(page.locator("#part-record .masked")).to_have_count(2)
+    awake(page)
     assert "Zoe" not in page.content()
     assert not any("reveal" in url for url in requests)
     page.get_by_role("link", name="Show values").click()
@@ -306,6 +313,7 @@ def test_it_can_be_used_by_keyboard(writing: Served, page: Page) -> None:
     page.keyboard.type("7/7")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="7/7")).to_be_visible()
+    awake(page)
     page.get_by_role("link", name="Clear", exact=True).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_be_visible()
