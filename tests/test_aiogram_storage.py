@@ -1,9 +1,13 @@
-"""aiogram's own storage and isolation on our stores: the drop-in pair, for bots that keep their handlers."""
+"""aiogram's own storage and isolation on our stores: the drop-in pair, for bots that keep their handlers.
+
+HITHERTO_RUNS says how often the twenty messages are sent to each store.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -30,8 +34,10 @@ from hitherto.errors import DataError, Fenced, StoreUnavailable
 from hitherto.stores.base import DEFAULT_TERMS, Store
 from hitherto.testing import ManualClock
 from hitherto.testing.telegram import FakeTelegram
+from servers.proxy import Proxy
 
 KEY = StorageKey(bot_id=42, chat_id=-7, user_id=7)
+RUNS = int(os.environ.get("HITHERTO_RUNS", "20"))
 
 
 class Form(StatesGroup):
@@ -46,19 +52,17 @@ async def telegram():
     assert fake.server.faults == []
 
 
-def url_of(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def url(request, tmp_path) -> str:
+    """Each kind of store."""
     if request.param == "redis":
         return request.getfixturevalue("redis_aof_url")
-    return (
-        "memory://"
-        if request.param == "memory"
-        else f"sqlite:///{request.getfixturevalue('tmp_path')}/bot.db"
-    )
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/bot.db"
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
-async def storage(request) -> AsyncIterator[HithertoStorage]:
-    storage = HithertoStorage(url_of(request))
+@pytest.fixture
+async def storage(url) -> AsyncIterator[HithertoStorage]:
+    storage = HithertoStorage(url)
     yield storage
     await storage.close()
 
@@ -533,6 +537,30 @@ async def test_a_step_of_a_bot_is_two_trips_and_an_unhandled_update_too(telegram
     await bot.session.close()
 
 
+async def test_a_step_on_redis_is_two_round_trips_and_an_unhandled_update_too(telegram, redis_aof_url):
+    """Counted at the socket."""
+    async with Proxy(redis_aof_url) as proxy:
+        storage = HithertoStorage(proxy.url)
+        dispatcher = a_dispatcher(storage)
+
+        @dispatcher.message(F.text == "go")
+        async def go(message: Message, state: FSMContext) -> None:
+            assert await state.get_state() in (None, "Form:name")
+            await state.set_state(Form.name)
+            data = await state.get_data()
+            await state.update_data(count=data.get("count", 0) + 1)
+
+        bot = a_bot(telegram)
+        await dispatcher.feed_raw_update(bot, an_update(1, "go"))
+        for number, text in enumerate(["go", "unknown", "go", "unknown"], 2):
+            proxy.reset_counts()
+            await dispatcher.feed_raw_update(bot, an_update(number, text))
+            assert proxy.reset_counts().round_trips == 2
+        assert await storage.get_value(StorageKey(bot_id=42, chat_id=7, user_id=7), "count") == 3
+        await bot.session.close()
+        await storage.close()
+
+
 PLACES = {
     "private": {},
     "topic": {"message_thread_id": 5, "is_topic_message": True},
@@ -542,11 +570,9 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_thousand_updates_are_kept_apart(telegram, kind, tmp_path):
+async def test_a_thousand_updates_are_kept_apart(telegram, url):
     """Where aiogram's default keys collide: another bot, a business chat, a topic, the same numbers."""
-    store = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/bot.db"
-    dispatcher = a_dispatcher(store, fsm_strategy=FSMStrategy.USER_IN_TOPIC)
+    dispatcher = a_dispatcher(url, fsm_strategy=FSMStrategy.USER_IN_TOPIC)
 
     async def count(message: Message, state: FSMContext, bot: Any) -> None:
         data = await state.get_data()
@@ -578,9 +604,9 @@ async def test_a_thousand_updates_are_kept_apart(telegram, kind, tmp_path):
     await storage.close()
 
 
-async def in_order(store: str | Store, telegram: FakeTelegram) -> list[int]:
+async def in_order(url: str, telegram: FakeTelegram, run: int) -> list[int]:
     """Twenty messages a millisecond apart to one bot; what the state says came when."""
-    dispatcher = a_dispatcher(store)
+    dispatcher = a_dispatcher(HithertoStorage(url, name=f"run {run}"))
 
     @dispatcher.message()
     async def note(message: Message, state: FSMContext) -> None:
@@ -600,15 +626,10 @@ async def in_order(store: str | Store, telegram: FakeTelegram) -> list[int]:
     return seen
 
 
-async def test_twenty_messages_a_millisecond_apart_come_in_order_a_hundred_times(telegram):
-    for _ in range(10):
-        for seen in await asyncio.gather(*[in_order("memory://", telegram) for _ in range(10)]):
+async def test_twenty_messages_a_millisecond_apart_come_in_order_each_time(telegram, url):
+    for start in range(0, RUNS, 10):
+        for seen in await asyncio.gather(*[in_order(url, telegram, start + run) for run in range(10)]):
             assert seen == list(range(20))
-
-
-async def test_twenty_messages_a_millisecond_apart_come_in_order_on_sqlite(telegram, tmp_path):
-    for number in range(10):
-        assert await in_order(f"sqlite:///{tmp_path}/{number}.db", telegram) == list(range(20))
 
 
 @pytest.mark.parametrize("isolated", [True, False])
@@ -681,9 +702,8 @@ class Quiz(Scene, state="quiz"):
         await self.wizard.retake(step=(await state.get_value("step")) + 1)
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_scenes(telegram, kind, tmp_path):
-    dispatcher = a_dispatcher("memory://" if kind == "memory" else f"sqlite:///{tmp_path}/bot.db")
+async def test_scenes(telegram, url):
+    dispatcher = a_dispatcher(url)
     router = Router()
     router.message.register(Quiz.as_handler(), Command("quiz"))
     dispatcher.include_router(router)
@@ -719,9 +739,8 @@ async def counted(dialog_manager: DialogManager, **_: Any) -> dict[str, Any]:
     return {"count": dialog_manager.dialog_data.get("count", 0)}
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_aiogram_dialog(telegram, kind, tmp_path):
-    storage = HithertoStorage("memory://" if kind == "memory" else f"sqlite:///{tmp_path}/bot.db")
+async def test_aiogram_dialog(telegram, url):
+    storage = HithertoStorage(url)
     dispatcher = a_dispatcher(storage)
     menu = Window(
         Format("{count} so far"), Button(Const("more"), id="more", on_click=chosen), state=Shop.menu
