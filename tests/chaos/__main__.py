@@ -28,7 +28,7 @@ def one(name: str, arguments: argparse.Namespace, several: bool) -> int:
         wish = Wish(
             park.url, arguments.minutes, arguments.seed, _named(arguments.json, name, several),
             _named(arguments.html, name, several), arguments.workers, arguments.lease, arguments.slack,
-            park.lossy,
+            park.lossy, grace=2.5,
         )  # fmt: skip
         print(f"--- {name}", flush=True)
         return told(asyncio.run(campaign(wish, park.faults)))

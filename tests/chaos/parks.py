@@ -19,6 +19,8 @@ from servers.postgres import PostgresServer
 from servers.redis import RedisServer
 from servers.sentinel import RedisSentinel
 
+PATIENCE = "?timeout=2"
+
 
 class Park(NamedTuple):
     """A store to harm, with what can be done to its servers; *lossy* ones may lose the newest commits."""
@@ -79,7 +81,7 @@ def redis() -> Iterator[Park]:
             server.kill()
             server.start()
 
-        yield Park(f"{server.url}?timeout=2", [blocking("server killed", killed)])
+        yield Park(f"{server.url}{PATIENCE}", 3 * [blocking("server killed", killed)])
 
 
 @contextmanager
@@ -100,11 +102,11 @@ def postgres() -> Iterator[Park]:
             server.terminate_backends()
 
         faults = [
-            blocking("server killed", killed),
+            *2 * [blocking("server killed", killed)],
             blocking("backends killed", backends),
             blocking("backends terminated", terminated),
         ]
-        yield Park(f"{server.url_of(name)}?timeout=2", faults)
+        yield Park(f"{server.url_of(name)}{PATIENCE}", faults)
 
 
 @contextmanager
@@ -117,7 +119,7 @@ def cluster() -> Iterator[Park]:
             servers.wait_ok()
             servers.heal()
 
-        yield Park(f"{servers.url}?timeout=2", [blocking("master killed", killed, 4.0)], lossy=True)
+        yield Park(f"{servers.url}{PATIENCE}", [blocking("master killed", killed, 4.0)], lossy=True)
 
 
 @contextmanager
@@ -129,7 +131,7 @@ def sentinel() -> Iterator[Park]:
             servers.wait_failover(servers.kill_master())
             servers.heal()
 
-        yield Park(f"{servers.url}?timeout=2", [blocking("master killed", killed, 4.0)], lossy=True)
+        yield Park(f"{servers.url}{PATIENCE}", [blocking("master killed", killed, 4.0)], lossy=True)
 
 
 PARKS: dict[str, Callable[[], AbstractContextManager[Park]]] = {

@@ -31,7 +31,7 @@ _SECURE = ("ssl", "sslmode", "host=")
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What is asked for."""
+    """What is asked for. *grace*: how long the store's client waits for a reply that does not come."""
 
     url: str
     minutes: float = 1.0
@@ -42,12 +42,13 @@ class Wish(msgspec.Struct, frozen=True):
     lease: float = 1.0
     slack: float = 0.0
     lossy: bool = False
+    grace: float = 6.0
 
 
 def plan_of(wish: Wish) -> Plan:
     """Kills and pauses that leave a conversation time to recover, for so many minutes."""
     return Plan(
-        workers=wish.workers, conversations=2 * wish.workers, kills=4, pauses=1, between=0.2,
+        workers=wish.workers, conversations=2 * wish.workers, kills=4, pauses=1, between=0.15,
         pause=wish.lease * 1.5, duration=wish.minutes * 60, slack=wish.slack, lossy=wish.lossy,
     )  # fmt: skip
 
@@ -74,7 +75,7 @@ async def campaign(wish: Wish, faults: Sequence[Fault] = (), say: Callable[[str]
     say(f"seed {seed} (--seed {seed} repeats the schedule)")
     bot = f"chaos-{seed}-{secrets.token_hex(4)}"
     settings = Settings(
-        wish.url, lease=wish.lease, slowest=0.02, bot=bot, queue=20, direct=wish.url,
+        wish.url, lease=wish.lease, slowest=0.04, bot=bot, queue=20, direct=wish.url,
     )  # fmt: skip
     every = [*faults, *of_the_clock(wish.url), *of_the_disk(wish.url)]
     with warnings.catch_warnings():
@@ -85,7 +86,7 @@ async def campaign(wish: Wish, faults: Sequence[Fault] = (), say: Callable[[str]
             if (target := passable(wish.url)) is not None:
                 proxy = await stack.enter_async_context(Proxy(target, seed=seed))
                 settings = msgspec.structs.replace(settings, url=proxy.url)
-                every += of_the_network(proxy)
+                every += of_the_network(proxy, wish.grace)
             done = Run(settings, plan_of(wish), seed, every)
             report = await done.do()
         written(report, wish)

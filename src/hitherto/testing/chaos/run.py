@@ -109,7 +109,8 @@ class Run:
 
     async def _for_a_while(self, end: float) -> None:
         weights = [self.plan.kills, self.plan.pauses]
-        while time.monotonic() < end or len(self.report.named_faults) < len(self.faults):
+        untried = {fault.name for fault in self.faults}
+        while time.monotonic() < end or not untried <= self.report.named_faults.keys():
             pause = self.chance.random() * 2 * self.plan.between
             (deed,) = self.chance.choices(["kill", "pause"], weights) if sum(weights) else ("",)
             await asyncio.sleep(pause)

@@ -34,6 +34,7 @@ class Watch:
         self._kinds: Counter[str] = Counter()
         self._seen: dict[int, tuple[int, int, list[str]]] = {}
         self._faults = 0
+        self._excused = 0.0
 
     def violation(self, kind: str, text: str) -> None:
         """Note what is wrong; of each kind as many as anybody wants to read."""
@@ -73,9 +74,9 @@ class Watch:
             self._recovered(key, since, now)
 
     def _recovered(self, key: int, since: float, now: float) -> None:
-        if self._faults:
-            return
-        took = max(now - since, 0.0)
+        if self._faults or since > now:
+            return  # nothing is measured while something else is wrong
+        took = now - since
         self.report.recoveries.append((round(now - self.began, 3), round(took, 3)))
         self.report.slowest_recovery = max(self.report.slowest_recovery, took)
         if took > self.bound:
@@ -83,6 +84,7 @@ class Watch:
 
     def killed(self, running: dict[int, None], when: float) -> None:
         """A worker is gone, and all it has told was read."""
+        when = max(when, self._excused)
         for key in running:
             last = self._last.get(key, 0.0)
             if last > when:
@@ -108,8 +110,9 @@ class Watch:
         self.report.faults += 1
         self.report.named_faults[name] = self.report.named_faults.get(name, 0) + 1
         self.report.spans.append(Span(name, round(begun - self.began, 3), round(now - self.began, 3)))
+        self._excused = max(self._excused, now + grace)
         for key, since in self._waiting.items():
-            self._waiting[key] = max(since, now + grace)
+            self._waiting[key] = max(since, self._excused)
 
     # ------------------------------------------------------------------------------------ conversations
 
