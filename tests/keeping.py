@@ -8,12 +8,14 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from hitherto import Flow, Keeper, MemoryStore, State, Turn
+from hitherto.addresses import Address
 from hitherto.outcomes import Step
 from hitherto.stores.base import Store
 from hitherto.stores.sqlite import SQLiteStore
 from hitherto.testing import ManualClock
 
 STORES = ("memory", "sqlite")
+NOBODY = Address("nobody", "", ())
 
 
 class Talk(Flow):
@@ -41,6 +43,12 @@ async def others(rounds: int = 20) -> None:
     """Let others run a little."""
     for _ in range(rounds):
         await asyncio.sleep(0)
+
+
+def is_asked(store: SQLiteStore) -> bool:
+    """Whether its thread owes this loop an answer."""
+    engine = store._engine
+    return engine is not None and any(line._outstanding for line in engine._lines.values())
 
 
 class Gate:
@@ -86,6 +94,7 @@ class World:
         self.kind = kind
         self._path = path
         self._stack = AsyncExitStack()
+        self._stores: list[SQLiteStore] = []
         self.store = self.a_store()
         self.steps: list[Step] = []
 
@@ -94,6 +103,7 @@ class World:
         if self.kind == "memory":
             return getattr(self, "store", None) or MemoryStore(clock=self.clock)
         store = SQLiteStore(self._path / "world.db", synchronous="NORMAL", clock=self.clock)
+        self._stores.append(store)
         self._stack.push_async_callback(store.close)
         return store
 
@@ -116,11 +126,20 @@ class World:
             seconds -= step
             await self.calm()
 
+    async def until(self, condition: Callable[[], object], step: float = 0.25) -> None:
+        """Let time pass until it is true; fail when it never is."""
+        async with asyncio.timeout(60):
+            while not condition():
+                await self.pass_time(step, step)
+
     async def calm(self) -> None:
-        """Until everything that could happen now has happened."""
+        """Until everything that could happen now has happened: nobody waits for a store's thread any more."""
         await others()
-        if self.kind != "memory":
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(60):
+            while busy := [store for store in self._stores if is_asked(store)]:
+                for store in busy:
+                    await store.load(NOBODY)
+                await others()
 
     async def done(self, chat: int = 7) -> list[int]:
         """The numbers that the data of a conversation holds, in order."""

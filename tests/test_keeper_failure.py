@@ -557,7 +557,7 @@ async def test_what_nobody_here_can_run_is_not_fetched_again_and_again(world):
 
 async def test_health_tells_that_the_store_is_away_and_that_it_came_back(world, caplog):
     keeper = await world.keeper()
-    await world.calm()
+    await until(lambda: keeper.health().swept is not None)
     assert keeper.health().ok
     due, away = world.store.due, True
 
@@ -567,20 +567,19 @@ async def test_health_tells_that_the_store_is_away_and_that_it_came_back(world, 
         return await due(bot, limit)
 
     world.store.due = flaky
-    await world.pass_time(6)
+    await world.until(lambda: not keeper.health().ok)
     health = keeper.health()
     assert (health.ok, health.error) == (False, "OSError")
     assert health.failures >= 1
     assert "pump.failed error=OSError" in caplog.text
     away = False
-    await world.pass_time(31)
-    assert keeper.health().ok
+    await world.until(lambda: keeper.health().ok)
 
 
 async def test_health_tells_that_the_background_task_was_cancelled(world):
     keeper = await world.keeper()
     keeper._pumping.cancel()
-    await world.calm()
+    await until(keeper._pumping.done)
     assert (keeper.health().ok, keeper.health().error) == (False, "cancelled")
 
 

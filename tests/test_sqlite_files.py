@@ -12,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -85,9 +86,14 @@ class TestURLs:
     @pytest.mark.parametrize(
         "option", ["synchronous=OFF", "timeout=soon", "timeout=-1", "timeout=nan", "cache=x"]
     )
-    def test_a_wrong_value_is_an_error(self, option):
-        with pytest.raises(BadStoreURL):
+    def test_a_wrong_value_is_an_error_that_names_the_option(self, option):
+        with pytest.raises(BadStoreURL, match=option.partition("=")[0]):
             open_store(f"sqlite:///bot.db?{option}")
+
+    @pytest.mark.parametrize("url", [None, 5, b"memory://", Path("bot.db")], ids=str)
+    def test_what_is_no_text_is_a_type_error_with_an_example(self, url):
+        with pytest.raises(TypeError, match=r"sqlite:///bot\.db"):
+            open_store(url)
 
     @pytest.mark.parametrize(
         ("option", "level"), [("", 2), ("?synchronous=normal", 1), ("?synchronous=EXTRA", 3)]

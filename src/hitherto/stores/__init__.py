@@ -46,6 +46,8 @@ def open_store(url: str) -> Store:
 
     An unknown scheme or option is an error that lists what exists.
     """
+    if not isinstance(url, str):
+        raise TypeError(f"open_store({type(url).__name__}): a URL as text, for example sqlite:///bot.db")
     scheme = _scheme_of(url)
     found = _OURS.get(scheme) or schemes().get(scheme)
     if found is None:

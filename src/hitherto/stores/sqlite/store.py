@@ -88,7 +88,7 @@ class SQLiteStore(Store):
         try:
             for name, kind in (("synchronous", str), ("timeout", float), ("cache", int)):
                 if name in given:
-                    options[name] = kind(given[name])
+                    options[name] = _value_of(name, kind, given[name])
             return cls(_path_in(place, url), **options)
         except ValueError as error:
             if isinstance(error, BadStoreURL):
@@ -306,6 +306,13 @@ def _path_in(place: str, url: str) -> str:
     if not place.startswith("///") or len(place) < 4:
         raise BadStoreURL("write sqlite:///relative.db, sqlite:////absolute.db or sqlite://:memory:", url=url)
     return unquote(place[3:])
+
+
+def _value_of(name: str, kind: Callable[[str], Any], text: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r}: a number") from None
 
 
 def _nothing(session: Session) -> None:
