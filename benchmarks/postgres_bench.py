@@ -4,6 +4,10 @@
 ways do accept + commit of a turn that changes state and data, for 100 concurrent conversations, with
 ``synchronous_commit=on``; rounds are interleaved, and the medians are compared. The pool is measured twice:
 as asyncpg makes it, and without the reset that it sends when a connection is given back.
+
+Then what it costs to have a million conversations in the store instead of a thousand (the same turns,
+interleaved, and the statements that the server counted), and how long 20 messages of one person take with a
+handler of 5 ms (100 ms would be ideal).
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +25,7 @@ import asyncpg
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from hitherto import codec
+from hitherto import Keeper, Turn, codec
 from hitherto.addresses import Address
 from hitherto.document import Answer, Claim, Event, Grant, Terms
 from hitherto.overlap import Queue
@@ -131,6 +136,91 @@ async def measure(url: str) -> None:
                 found[name].append(await turns(*way, CONVERSATIONS, SECONDS))
                 alone[name].append(await turns(*way, 1, SECONDS / 4))
     report(found, alone)
+    await many(url)
+    await burst(url)
+
+
+FILL = """
+INSERT INTO {schema}.document
+        (digest, address, version, epoch, next_seq, touched, recorded, flow, state, names, texts, size, seen_count,
+        seen_next, seen_oldest)
+    SELECT sha256(a::bytea), a, 2, 1, 2, 0, true, 'signup', 's1', '{{name,step}}', ARRAY['"Ann"', '1'], 14, 1, 2, 0
+    FROM (SELECT format('filler//%s/%s', n, n) AS a FROM generate_series(1, {count}) AS n) AS x;
+INSERT INTO {schema}.seen (conversation, event_id, number, at) SELECT id, id::text, 1, 0 FROM {schema}.document;
+VACUUM ANALYZE {schema}.document;
+VACUUM ANALYZE {schema}.seen;
+CHECKPOINT;
+"""
+
+
+async def many(url: str) -> None:
+    """A thousand and a million conversations: time and statements per turn."""
+    sizes = (1_000, 1_000_000)
+    async with AsyncExitStack() as stack:
+        watch = await asyncpg.connect(url)
+        stack.push_async_callback(watch.close)
+        stores: dict[int, PostgresStore] = {}
+        for size in sizes:
+            stores[size] = await stack.enter_async_context(PostgresStore(url, schema=f"of_{size}"))
+            for statement in FILL.format(schema=f"of_{size}", count=size).split(";\n")[:-1]:
+                await watch.execute(statement, timeout=600)
+            await turns(*gathered(stores[size]), CONVERSATIONS, 0.5)
+        rates: dict[int, list[float]] = {size: [] for size in sizes}
+        single: dict[int, list[float]] = {size: [] for size in sizes}
+        for _ in range(ROUNDS):
+            for size in sizes:
+                rates[size].append(await turns(*gathered(stores[size]), CONVERSATIONS, SECONDS))
+                single[size].append(await turns(*gathered(stores[size]), 1, SECONDS / 4))
+        for name, found in (("100 at once", rates), ("alone", single)):
+            small, large = (1000 / statistics.median(found[size]) for size in sizes)
+            print(
+                f"{name}: {small:.3f} ms a turn with 1 000 conversations, {large:.3f} ms with 1 000 000: "
+                f"{large / small:.2f} times"
+            )
+        for size, store in stores.items():
+            print(f"{size} conversations: {await statements(watch, store)} statements for a turn")
+
+
+async def statements(watch: Any, store: PostgresStore) -> str:
+    """How many statements of ours the server counted for one turn."""
+    try:
+        await watch.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
+        await watch.execute("SELECT pg_stat_statements_reset()")
+    except asyncpg.PostgresError:
+        return "an unknown number of"
+    accept, settle = gathered(store)
+    grant = (await accept(Address("bench", "", (0, 0)), Event(f"{time.time_ns()}", PAYLOAD), "one")).grant
+    assert grant is not None
+    await settle(Address("bench", "", (0, 0)), grant.claim, "two", patch_of(1))
+    ours = f"%{store.schema}%"
+    return str(await watch.fetchval("SELECT sum(calls) FROM pg_stat_statements WHERE query LIKE $1", ours))
+
+
+async def burst(url: str) -> None:
+    """Twenty messages of one person at once."""
+    order: list[int] = []
+
+    async def handler(turn: Turn) -> None:
+        await asyncio.sleep(0.005)
+        order.append(turn.event["n"])
+        turn.update_data(n=turn.event["n"])
+
+    took = []
+    async with Keeper("burst", url) as keeper:
+        await keeper.handle({"n": -1}, handler, id="first", key=(0,))
+        for chat in range(1, 12):
+            order.clear()
+            began = time.perf_counter()
+            await asyncio.gather(
+                *[keeper.handle({"n": n}, handler, id=f"{began}-{n}", key=(chat,)) for n in range(20)]
+            )
+            await keeper.idle()
+            took.append((time.perf_counter() - began) * 1000)
+            assert order == list(range(20)), order
+    print(
+        f"20 messages of one person, 5 ms handler, in order: {statistics.median(took):.0f} ms "
+        f"({min(took):.0f} to {max(took):.0f})"
+    )
 
 
 def report(found: dict[str, list[float]], alone: dict[str, list[float]]) -> None:

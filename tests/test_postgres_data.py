@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -15,7 +17,7 @@ from hitherto.addresses import Address, encode
 from hitherto.document import Event, Terms
 from hitherto.overlap import Queue
 from hitherto.records import Patch, Record
-from hitherto.stores.postgres import PostgresStore, listing, schema
+from hitherto.stores.postgres import PostgresStore, listing, options, schema
 from servers.pgwire import Pg
 
 TERMS = Terms()
@@ -117,6 +119,32 @@ async def test_the_view_tells_what_a_conversation_is_doing(url, ask):
             ("f", "f", "1", "0", "1", "ann", "t", "1")
         ]
         assert ask("SELECT data::text FROM doing.conversation ORDER BY id") == [('{"a":1}',), ("{}",)]
+
+
+DOCUMENTED = (Path(__file__).parents[1] / "docs/postgres.md").read_text()
+STATEMENTS = [
+    statement
+    for block in re.findall(r"```sql\n(.*?)```", DOCUMENTED, re.DOTALL)
+    for statement in block.split(";\n")
+    if statement.startswith("SELECT")
+]
+
+
+async def test_what_the_documentation_proposes_to_type(url, ask):
+    async with PostgresStore(url) as store:
+        await store.set_state("bot", (9,), Record("signup", "mail", {"name": "Ann"}))
+        await store.set_state("bot", (10,), Record("order", "pay", {"price": 2**70}))
+    first, *_, last = [ask(statement) for statement in STATEMENTS]
+    assert len(STATEMENTS) == 4
+    assert first == [("bot//9", "mail", "Ann")]
+    assert last == [(str(2**70),)]
+    for name in options.OURS:
+        assert f"| `{name}` |" in DOCUMENTED
+    for one in schema.migrations():
+        assert f"applied {one.number:04}_{one.phase}_{one.name}\n" in DOCUMENTED
+    for line in schema.migration_sql().splitlines():
+        if line.startswith("-- GRANT"):
+            assert line.removeprefix("-- ").replace('"', "") in DOCUMENTED
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.text("\0\x1a01\\u\"'", max_size=8)
