@@ -142,11 +142,13 @@ async def measure(url: str) -> None:
 
 FILL = """
 INSERT INTO {schema}.document
-        (digest, address, version, epoch, next_seq, touched, recorded, flow, state, names, texts, size, seen_count,
-        seen_next, seen_oldest)
-    SELECT sha256(a::bytea), a, 2, 1, 2, 0, true, 'signup', 's1', '{{name,step}}', ARRAY['"Ann"', '1'], 14, 1, 2, 0
+        (digest, address, version, epoch, next_seq, touched, recorded, flow, state, names, texts, size,
+        seen_count, seen_next, seen_oldest)
+    SELECT sha256(a::bytea), a, 2, 1, 2, 0, true, 'signup', 's1', '{{name,step}}', ARRAY['"Ann"', '1'], 14,
+        1, 2, 0
     FROM (SELECT format('filler//%s/%s', n, n) AS a FROM generate_series(1, {count}) AS n) AS x;
-INSERT INTO {schema}.seen (conversation, event_id, number, at) SELECT id, id::text, 1, 0 FROM {schema}.document;
+INSERT INTO {schema}.seen (conversation, event_id, number, at)
+    SELECT id, id::text, 1, 0 FROM {schema}.document;
 VACUUM ANALYZE {schema}.document;
 VACUUM ANALYZE {schema}.seen;
 CHECKPOINT;
