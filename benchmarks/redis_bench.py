@@ -117,14 +117,15 @@ class OneByOne(RedisStore):
 
 
 async def rate(step: Step, conversations: int, seconds: float) -> float:
-    """Steps per second, each conversation one after the other."""
+    """Steps per second, each of so many new conversations one after the other."""
     done, end = 0, time.perf_counter() + seconds
     number = itertools.count(time.time_ns())
+    first = next(number)
 
     async def talk(who: int) -> None:
         nonlocal done
         while time.perf_counter() < end:
-            await step(who, next(number))
+            await step(first + who, next(number))
             done += 1
 
     began = time.perf_counter()
@@ -205,6 +206,7 @@ async def one_person(url: str) -> None:
                 for number in range(20)
             ]
             await asyncio.gather(*handled)
+            assert await keeper.idle()
             found.append(1000 * (time.perf_counter() - began))
             assert order == list(range(20)), order
     print("20 messages of one person at once, a handler of 5 ms, in order")

@@ -31,12 +31,18 @@ SLOTS = 16384
 
 
 class Shard(NamedTuple):
-    """One shard of a bot: its hash slot and the keys of its indexes."""
+    """One shard of a bot: its hash slot, the keys of its indexes, and how those of conversations begin."""
 
     slot: int
     tag: str
     due: bytes
     dead: bytes
+    all: bytes
+    conversation: bytes
+    data: bytes
+    seen: bytes
+    payloads: bytes
+    results: bytes
 
 
 class Place(NamedTuple):
@@ -61,30 +67,22 @@ class Layout:
 
     def _shard(self, bot: str, number: int) -> Shard:
         tag = f"{{{self.prefix}:{bot}:{number}}}"
-        return Shard(slot_of(tag[1:-1].encode()), tag, f"{tag}:due".encode(), f"{tag}:dead".encode())
+        kinds = ("due", "dead", "all", "conversation:", "data:", "seen:", "payloads:", "results:")
+        return Shard(slot_of(tag[1:-1].encode()), tag, *[f"{tag}:{kind}".encode() for kind in kinds])
 
     def place(self, address: Address) -> Place:
         """Where a conversation lies; always the same for the same address."""
         text = addresses.encode(address)
         bot, _, member = text.partition("/")
         shard = self._shards(bot, zlib.crc32(text.encode()) % self.shards)
-        slot, tag, due, dead = shard
-        realm = member.partition("/")[0]
-        return Place(
-            slot,
-            (
-                f"{tag}:conversation:{member}".encode(),
-                f"{tag}:data:{member}".encode(),
-                f"{tag}:seen:{member}".encode(),
-                f"{tag}:payloads:{member}".encode(),
-                due,
-                _index_of(tag, realm),
-                dead,
-                f"{tag}:results:{member}".encode(),
-            ),
-            member,
-            not realm,
-        )
+        slot, tag, due, dead, index, conversation, data, seen, payloads, results = shard
+        end, indexed = member.encode(), member[0] == "/"
+        if not indexed:
+            index = _index_of(tag, member.partition("/")[0])
+        keys = (
+            conversation + end, data + end, seen + end, payloads + end, due, index, dead, results + end,
+        )  # fmt: skip
+        return Place(slot, keys, member, indexed)
 
     def index(self, bot: str, number: int, realm: str) -> tuple[int, bytes]:
         """The slot and the key of the sorted set of everything in a realm of a shard."""

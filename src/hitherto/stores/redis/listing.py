@@ -85,7 +85,7 @@ class Lists:
         shards = [self._layout.shard(bot, number) for number in range(self._layout.shards)]
         sha = script("due").sha
         pages = await asyncio.gather(
-            *[self._ask(slot, "EVALSHA", sha, 1, due, now, limit) for slot, _, due, _ in shards]
+            *[self._ask(slot, "EVALSHA", sha, 1, due, now, limit) for slot, _, due, *_ in shards]
         )
         waiting = [
             (float(at), member) for page in pages for member, at in zip(page[::2], page[1::2], strict=True)
@@ -132,7 +132,7 @@ class Lists:
 
     async def _pages(self, bot: str, kind: Kind, number: int) -> AsyncIterator[list[str]]:
         """The members that may be filed under *kind*."""
-        slot, _, due, dead = self._layout.shard(bot, number)
+        slot, _, due, dead, *_ = self._layout.shard(bot, number)
         if kind in ("pending", "lease", "dead"):
             command = ("SMEMBERS", dead) if kind == "dead" else ("ZRANGE", due, 0, -1)
             members = [member.decode() for member in await self._ask(slot, *command)]

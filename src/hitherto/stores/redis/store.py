@@ -368,7 +368,7 @@ class RedisStore(Store):
         nodes, loop = self._nodes, asyncio.get_running_loop()
         if nodes is None or self._home != (os.getpid(), loop):
             nodes = await self._opened()
-        place = self._layout.place(address)
+        place = self._kept(address, self._layout.place)
         called = script(name)
         limits = self._kept(terms, calls.terms_words)
         pieces = (called.sha, place, op, params, limits, words)

@@ -11,7 +11,7 @@ then
   c[VERSION], c[EPOCH], c[OWNER], c[DEADLINE] = raw and c[VERSION] + 1 or first_version(), epoch, P[6], deadline
   c[NEXT], c[INBOX][1], c[TOUCHED] = seq + 1, entry, now
   if op then
-    local line = string.format('%s\t%.17g granted %d %d %d', op, now, epoch, seq, seq)
+    local line = op .. '\t' .. now_text .. ' granted ' .. epoch .. ' ' .. seq .. ' ' .. seq
     if redis.call('RPUSH', KEYS[8], line) > 2 * P[10] then redis.call('LTRIM', KEYS[8], -P[10], -1) end
     c[OPS_LAST] = now
     if by_server and c[OPS_KEPT] < now + P[11] then
@@ -19,7 +19,7 @@ then
       redis.call('PEXPIRE', KEYS[8], math.ceil(2000 * P[11]))
     end
   end
-  if #ARGV[4] <= 4096 then
+  if #ARGV[4] <= 512 then
     c[SLOT_SEQ], c[SLOT] = seq, ARGV[4]
   else
     redis.call('HSET', KEYS[4], seq, ARGV[4])

@@ -58,7 +58,7 @@ end
 -- what is to be written
 
 local function keep_payload(seq, payload)
-  if c[SLOT_SEQ] == 0 and #payload <= 4096 then
+  if c[SLOT_SEQ] == 0 and #payload <= 512 then
     c[SLOT_SEQ], c[SLOT] = seq, payload
   else
     put = put or {}
@@ -137,13 +137,13 @@ local function write_marks()
     redis.call('DEL', KEYS[3])
     c[SEEN_FIRST], c[SEEN_NEXT], c[SEEN_COUNT], c[SEEN_KEPT] = 1, 1, 0, 0
   end
-  local words, time = {}, string.format('%.17g', now)
+  local words = {}
   for _, id in ipairs(marks) do
     if id then
       local number = string.format('%d', c[SEEN_NEXT])
       local at = #words
-      words[at + 1], words[at + 2] = '.' .. id, number .. ' ' .. time
-      words[at + 3], words[at + 4] = number, time .. ' ' .. id
+      words[at + 1], words[at + 2] = '.' .. id, number .. ' ' .. now_text
+      words[at + 3], words[at + 4] = number, now_text .. ' ' .. id
       c[SEEN_NEXT] = c[SEEN_NEXT] + 1
     end
   end
@@ -252,7 +252,7 @@ local function remember_op(status, seq, grant)
     for place, e in ipairs(grant.entries) do numbers[place] = e[SEQ] end
     seqs, epoch = table.concat(numbers, ','), grant.lone and -1 or grant.epoch
   end
-  local line = string.format('%s\t%.17g %s %d %d %s', op, now, status, epoch, seq or -1, seqs)
+  local line = string.format('%s\t%s %s %d %d %s', op, now_text, status, epoch, seq or -1, seqs)
   local length = redis.call('RPUSH', KEYS[8], line)
   if length > 2 * terms[OPS_LIMIT] then redis.call('LTRIM', KEYS[8], -terms[OPS_LIMIT], -1) end
   c[OPS_LAST] = now

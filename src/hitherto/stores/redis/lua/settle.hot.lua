@@ -13,7 +13,7 @@ if P[6] and P[7] == 'done' and c[OWNER] and c[EPOCH] == P[6]
   and (c[SEEN_COUNT] == 0 or (c[SEEN_COUNT] < P[22] and c[SEEN_FROM] > now - P[23]))
   and not may_be_known
 then
-  local seq, id, time = mine[SEQ], mine[ID], string.format('%.17g', now)
+  local seq, id = mine[SEQ], mine[ID]
   if P[11] then
     if not c[RECORD] then c[RECORD] = 1 end
     if P[12] then c[FLOW], c[STATE], c[RECORD] = P[13], P[14], P[15] end
@@ -29,7 +29,7 @@ then
   end
   if id then
     local number = string.format('%d', c[SEEN_NEXT])
-    local added = redis.call('HSET', KEYS[3], '.' .. id, number .. ' ' .. time, number, time .. ' ' .. id)
+    local added = redis.call('HSET', KEYS[3], '.' .. id, number .. ' ' .. now_text, number, now_text .. ' ' .. id)
     if c[SEEN_COUNT] == 0 then c[SEEN_FROM], c[SEEN_LAST] = now, now end
     if now > c[SEEN_LAST] then c[SEEN_LAST] = now end
     c[SEEN_NEXT], c[SEEN_COUNT] = c[SEEN_NEXT] + 1, c[SEEN_COUNT] + added - 1
@@ -39,7 +39,7 @@ then
     end
   end
   if op then
-    local line = op .. '\t' .. time .. ' committed 0 -1 '
+    local line = op .. '\t' .. now_text .. ' committed 0 -1 '
     if redis.call('RPUSH', KEYS[8], line) > 2 * P[20] then redis.call('LTRIM', KEYS[8], -P[20], -1) end
     c[OPS_LAST] = now
     if by_server and c[OPS_KEPT] < now + P[21] then

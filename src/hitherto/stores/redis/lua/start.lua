@@ -23,10 +23,13 @@ local OPS_AGE, DEAD_LIMIT, RECORD_TTL, TOMBSTONE, IN_ORDER, MAX_BYTES = 6, 7, 8,
 
 local P = cmsgpack.unpack(ARGV[1])
 local now, op, member, indexed = P[1], P[2], P[3], P[4]
-local by_server = not now
+local by_server, now_text = not now, nil
 if by_server then
   local time = redis.call('TIME')
   now = time[1] + time[2] / 1000000
+  now_text = #time[2] == 6 and time[1] .. '.' .. time[2] or string.format('%s.%06d', time[1], time[2])
+else
+  now_text = string.format('%.17g', now)
 end
 
 local raw = redis.call('GET', KEYS[1])
