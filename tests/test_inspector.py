@@ -626,6 +626,8 @@ async def test_a_person_is_forgotten_wherever_they_are(store, caplog):
     async with entered(inspector(store, bot="bot", write=True)) as browser:
         page = (await browser.get("/person?part=7")).text
         assert re.findall(r"<li><code>([^<]*)</code></li>", page) == ["7/7", "8/7"]
+        assert "data-live" not in page, "it would go through all keys again and again"
+        assert page.count("<main") == 1
         answer = await browser.post("/act/person", data=fields_of(page), headers=OURS)
         assert answer.headers["location"] == "/?said=forget"
         assert await store.get_state("bot", (7, 7)) is None

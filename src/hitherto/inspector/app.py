@@ -175,9 +175,9 @@ class Inspector(Guard):
         fields = await self._acts.fields(name, bot, key, form)
         hidden = [tag("input", type="hidden", name="key", value=view.key)]
         back = view.link("conversation", key=view.key)
-        asked = _asked(view, request, ask.title, [f"{ask.says} ", tag("code", view.key)], error,
-                       tag("div", hidden, fields), ask.button, ask.danger, f"act/{name}", back)  # fmt: skip
-        return _page(pages.document(view, ask.title, asked), status)
+        form_ = _asking(view, request, name, tag("div", hidden, fields), error, back)
+        main = tag("main", tag("h1", ask.title), form_, id="main", class_="ask-page")
+        return _page(pages.document(view, ask.title, main), status)
 
     async def _act(self, request: Request) -> Response:
         bot, name, form = self._some_bot(request), request.path_params["name"], await _form_of(request)
@@ -199,29 +199,28 @@ class Inspector(Guard):
         """Who is to be forgotten, and what that would erase."""
         bot, written = self._some_bot(request), request.query_params.get("part", "")
         view = await self._view(request)
-        ask = ASKS["person"]
         field = tag("input", name="part", id="part", value=written or None, required=True, autocomplete="off")
         kept = [tag("input", type="hidden", name=name, value=value) for name, value in view.keep.items()]
         label = tag("label", "Id: a number, or text behind a dot, as in .U024BE7LH", for_="part")
-        form = tag(
-            "form", kept, label, field, tag("button", "Find"), class_="ask", action=view.link("person")
-        )
-        found: Child = None
-        if written:
-            part = _part_of(written)
-            named = [a async for a in _first(self._looker.of_person(bot, part), _MOST_NAMED + 1)]
-            keys = [tag("li", tag("code", key_text(address.key))) for address in named[:_MOST_NAMED]]
-            more = tag("p", "and more") if len(named) > _MOST_NAMED else None
-            hidden = tag("input", type="hidden", name="part", value=written)
-            asked = _asked(
-                view, request, ask.title, ask.says, "", hidden, ask.button, True, "act/person", None
-            )
-            found = (
-                [tag("ul", keys), more, asked] if named else parts.none("No conversation has it in its key.")
-            )
-        head = tag("h1", ask.title)
+        row = tag("div", field, tag("button", "Find"), class_="row")
+        form = tag("form", kept, label, row, class_="ask", action=view.link("person"))
+        found = await self._named(request, view, bot, written) if written else None
+        title = ASKS["person"].title
         shown = {"person": parts.card("person", "Whom", form, found)}
-        return _page(pages.frame(view, title=ask.title, at="person", bot=bot, head=head, pieces=shown))
+        head = tag("h1", title)
+        page = pages.frame(view, title=title, at="person", bot=bot, head=head, pieces=shown, live=False)
+        return _page(page)
+
+    async def _named(self, request: Request, view: View, bot: str, written: str) -> Html:
+        """The conversations with this in their key, and the form that forgets them."""
+        theirs = self._looker.of_person(bot, _part_of(written))
+        found = [address async for address in _first(theirs, _MOST_NAMED + 1)]
+        if not found:
+            return parts.none("No conversation has it in its key.")
+        keys = [tag("li", tag("code", key_text(address.key))) for address in found[:_MOST_NAMED]]
+        more = tag("li", "and more") if len(found) > _MOST_NAMED else None
+        hidden = tag("input", type="hidden", name="part", value=written)
+        return tag("div", tag("ul", keys, more), _asking(view, request, "person", hidden), class_="found")
 
     async def _forget_person(self, request: Request) -> Response:
         bot, form = self._some_bot(request), await _form_of(request)
@@ -275,18 +274,18 @@ class Inspector(Guard):
         return _page(pages.problem(view, title, says, self._bot_of(request)), status)
 
 
-def _asked(
-    view: View, request: Request, title: str, says: Child, error: str, fields: Child, button: str,
-    danger: bool, page: str, back: str | None,
-) -> Html:  # fmt: skip
-    """The form that asks once."""
+def _asking(
+    view: View, request: Request, name: str, fields: Child, error: str = "", back: str | None = None
+) -> Html:
+    """The form that asks once: what it says, its fields, what was wrong with them before."""
+    ask = ASKS[name]
     csrf = tag("input", type="hidden", name="csrf", value=request.scope["hitherto.csrf"])
     wrong = tag("p", error, class_="error", role="alert") if error else None
     no = tag("a", "Cancel", href=back, class_="button quiet cancel") if back else None
-    yes = tag("button", button, class_="danger" if danger else None)
-    row = tag("div", yes, no, class_="row")
-    form = tag("form", csrf, fields, wrong, row, method="post", action=view.link(page), class_="asking")
-    return tag("main", tag("h1", title), tag("p", says), form, id="main", class_="ask-page")
+    row = tag("div", tag("button", ask.button, class_="danger" if ask.danger else None), no, class_="row")
+    says = tag("p", ask.says, " ", tag("code", view.key) if view.key else None)
+    action = view.link(f"act/{name}")
+    return tag("form", csrf, says, fields, wrong, row, method="post", action=action, class_="asking")
 
 
 def _link(root: str, keep: Mapping[str, str], page: str, /, **query: str) -> str:

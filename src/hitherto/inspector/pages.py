@@ -37,12 +37,22 @@ DONE: Final = {
 Pieces = Mapping[str, Html]
 
 
-def frame(view: View, *, title: str, at: str, bot: str, head: Child, pieces: Pieces, said: str = "") -> Html:
+def frame(
+    view: View,
+    *,
+    title: str,
+    at: str,
+    bot: str,
+    head: Child,
+    pieces: Pieces,
+    said: str = "",
+    live: bool = True,
+) -> Html:
     """A page: its navigation, its head, and the pieces that stay up to date."""
     body = [tag("div", piece, id=f"part-{name}", data_part=name) for name, piece in pieces.items()]
     note = tag("p", DONE.get(said, ""), class_="said", role="status") if said in DONE else None
     main = tag("main", head, note, tag("div", body, class_="pieces"), id="main", tabindex="-1")
-    return document(view, title, _banner(view, at, bot), main, live=True)
+    return document(view, title, _banner(view, at, bot), main, live=live)
 
 
 def document(view: View, title: str, *body: Child, live: bool = False) -> Html:
@@ -115,7 +125,7 @@ def _tiles(looker: Looker, view: View, counts: Counts | None, tallies: Mapping[s
             "counting" if counts is None else "with a record",
             view.link("conversations"),
         ),
-        _tile("Waiting", str(tallies["pending"]), "with events in line or running", view.link("queues")),
+        _tile("Waiting", str(tallies["pending"]), "with events in line", view.link("queues")),
         _tile("Leases", str(tallies["lease"]), "held, or left behind", view.link("leases")),
         _tile("Dead letters", str(tallies["dead"]), "with events given up", view.link("dead"), alarm=True),
         _tile(
