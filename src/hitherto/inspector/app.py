@@ -177,7 +177,7 @@ class Inspector(Guard):
         back = view.link("conversation", key=view.key)
         form_ = _asking(view, request, name, tag("div", hidden, fields), error, back)
         main = tag("main", tag("h1", ask.title), form_, id="main", class_="ask-page")
-        return _page(pages.document(view, ask.title, main), status)
+        return _page(pages.document(view, ask.title, pages.banner(view, "act", bot), main), status)
 
     async def _act(self, request: Request) -> Response:
         bot, name, form = self._some_bot(request), request.path_params["name"], await _form_of(request)

@@ -52,7 +52,7 @@ def frame(
     body = [tag("div", piece, id=f"part-{name}", data_part=name) for name, piece in pieces.items()]
     note = tag("p", DONE.get(said, ""), class_="said", role="status") if said in DONE else None
     main = tag("main", head, note, tag("div", body, class_="pieces"), id="main", tabindex="-1")
-    return document(view, title, _banner(view, at, bot), main, live=live)
+    return document(view, title, banner(view, at, bot), main, live=live)
 
 
 def document(view: View, title: str, *body: Child, live: bool = False) -> Html:
@@ -76,7 +76,8 @@ def document(view: View, title: str, *body: Child, live: bool = False) -> Html:
     return Html(f"<!doctype html>\n{whole}")
 
 
-def _banner(view: View, at: str, bot: str) -> Html:
+def banner(view: View, at: str, bot: str) -> Html:
+    """The head of every page: where one is, and where one can go."""
     pages = [*NAV, *([("person", "Forget a person")] if view.write else [])]
     links = [
         tag("a", label, href=view.link(page), aria_current="page" if page == at else None)
@@ -330,18 +331,15 @@ def _leases(view: View, found: Sequence[Seen]) -> _Filed:
 
 
 def _dead(view: View, found: Sequence[Seen]) -> _Filed:
-    rows: list[Sequence[Child]] = [
-        (
-            _link(view, key_text(one.address.key)),
-            f"#{letter.seq}",
-            letter.attempts,
-            when(letter.died_at),
-            tag("code", parts.last_line(letter.error)),
-        )
-        for one in found
-        for letter in one.document.dead
-    ]
-    return "Events that were given up", ("Key", "Place", "Attempts", "Died", "Error"), rows
+    rows: list[Sequence[Child]] = []
+    for one in found:
+        own = View(view.now, link=view.link, write=view.write, key=key_text(one.address.key))
+        for letter in one.document.dead:
+            error = tag("code", parts.last_line(letter.error))
+            cells = (_link(view, own.key), f"#{letter.seq}", letter.attempts, when(letter.died_at), error)
+            rows.append((*cells, parts.letter_acts(letter, own)) if view.write else cells)
+    heads = ("Key", "Place", "Attempts", "Died", "Error", *(["Do"] if view.write else []))
+    return "Events that were given up", heads, rows
 
 
 _FILED: Final = {"queues": _queues, "leases": _leases, "dead": _dead}
@@ -388,7 +386,7 @@ def _keeper(looker: Looker) -> Html:
 def problem(view: View, title: str, says: str, bot: str) -> Html:
     """What went wrong."""
     main = tag("main", tag("h1", title), tag("p", says, class_="error", role="alert"), id="main")
-    return document(view, title, _banner(view, "?", bot), main)
+    return document(view, title, banner(view, "?", bot), main)
 
 
 def which_bot(view: View) -> Html:

@@ -292,14 +292,19 @@ def _letter(letter: Dead, view: View) -> tuple[Child, ...]:
     error: Child = tag("code", last_line(letter.error))
     if view.shows(f"dead-{seq}"):
         error = tag("pre", letter.error)
-    acts = tag(
-        "div", view.action("retry", "Retry", seq=seq), view.action("drop", "Drop", seq=seq), class_="row"
-    )
     return (
         tag("code", f"#{seq}"), tag("bdi", letter.event_id or "no id"), when(letter.died_at),
         letter.attempts, error, _event(f"dead-{seq}", letter.payload, view),
-        *([acts] if view.write else []),
+        *([letter_acts(letter, view)] if view.write else []),
     )  # fmt: skip
+
+
+def letter_acts(letter: Dead, view: View) -> Html:
+    """What can be done with a dead letter."""
+    seq = str(letter.seq)
+    return tag(
+        "div", view.action("retry", "Retry", seq=seq), view.action("drop", "Drop", seq=seq), class_="row"
+    )
 
 
 def seen(document: Document, view: View) -> Html:
