@@ -8,6 +8,7 @@ slots are free, no task is left over, and each conversation has only heard its o
 from __future__ import annotations
 
 import asyncio
+import random
 import warnings
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
@@ -139,6 +140,7 @@ class Stage:
     """One run of a scenario: a store, keepers on it, the tasks of their callers, and a clock."""
 
     def __init__(self, kind: str, watch: Watch) -> None:
+        random.seed(7)  # the jitter of who tries again
         self.kind, self.watch = kind, watch
         self.clock = ManualClock()
         self.store = a_store(kind, self.clock)
@@ -219,11 +221,18 @@ class Stage:
             seconds -= 0.25
         await self.calm()
 
+    def are_done(self) -> bool:
+        return all(task.done() for task in self.tasks)
+
     async def play(self, scenario: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
         with watched(self.watch):
             self.go(scenario(self))
-            await self.pass_time(200, lambda: all(task.done() for task in self.tasks))
-            assert all(task.done() for task in self.tasks), "somebody waits for ever"
+            await self.pass_time(200, self.are_done)
+            for _ in range(2000):  # the grace of a stop is real time
+                if self.are_done():
+                    break
+                await asyncio.sleep(0.005)
+            assert self.are_done(), "somebody waits for ever"
             for task in self.tasks:
                 if not task.cancelled() and (error := task.exception()) is not None:
                     assert isinstance(error, ValueError | HithertoError | TimeoutError), error
