@@ -429,7 +429,7 @@ def test_imports_and_restores_that_are_killed_are_repeated_without_loss(run, man
     for command in ("import", "restore"):
         other = f"sqlite:///{tmp_path / command}.db"
         words = [sys.executable, "-m", "hitherto", command, "-s", other, "-b", "bot", str(out)]
-        assert killed_again_and_again(words) == 0
+        assert killed_again_and_again(words, (0.4,)) == 0
         run("export", str(again), store=other)
         placed = [(line["address"], line.get("data")) for line in map(json.loads, lines(again))]
         assert placed == [(line["address"], line.get("data")) for line in map(json.loads, lines(out))]

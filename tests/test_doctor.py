@@ -110,7 +110,6 @@ def test_a_redis_that_evicts(redis_evicting_server) -> None:
     code, told = doctor(redis_evicting_server.url)
     assert code == 0
     assert "maxmemory-policy is allkeys-lru" in warned(told)[0]
-    assert doctor(redis_evicting_server.url, *STRICT)[0] == SICK
 
 
 def test_a_redis_without_its_append_only_file(redis_url) -> None:
@@ -131,7 +130,6 @@ def test_a_clock_that_is_two_hours_off(redis_aof_url) -> None:
     code, told = doctor(redis_aof_url, before=before)
     assert code == 0
     assert "the store's clock is 7200 s ahead of this machine's" in warned(told)[0]
-    assert doctor(redis_aof_url, *STRICT, before=before)[0] == SICK
 
 
 @pytest.mark.parametrize(

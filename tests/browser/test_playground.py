@@ -120,7 +120,7 @@ def test_a_tab_without_a_name_is_somebody_new_and_names_can_be_chosen(tab) -> No
 
 def test_five_messages_at_once_stand_in_a_queue_that_drains_in_order(tab) -> None:
     page = tab()
-    set_up(page, slow="1.5")
+    set_up(page, slow="4")
     page.get_by_role("button", name="Send five at once").click()
     expect(page.locator("#inbox li")).to_have_count(5)
     expect(page.locator("#inbox .tag").first).to_have_text("claimed")
@@ -202,21 +202,23 @@ def test_a_handler_that_raises_is_tried_again_and_ends_as_a_dead_letter(tab, sho
 @pytest.mark.parametrize(
     ("overlap", "wanted"),
     [
-        ("reject", ["handled", "handled", "handled"]),
-        ("debounce", ["handled", "replaced", "handled"]),
-        ("burst", ["folded", "folded", "handled"]),
-        ("concurrent", ["handled", "handled", "handled"]),
+        ("reject", ["handled"] * 5),
+        ("debounce", ["handled", "replaced", "replaced", "replaced", "handled"]),
+        ("burst", ["folded", "folded", "folded", "folded", "handled"]),
+        ("concurrent", ["handled"] * 5),
     ],
 )
 def test_overlap_policies_can_be_tried(tab, overlap: str, wanted: list[str]) -> None:
     page = tab()
-    set_up(page, slow="1.5", overlap=overlap)
+    set_up(page, slow="4", overlap=overlap)
     expect(page.locator("#overlap-says")).to_contain_text(overlap.capitalize())
-    say(page, "/where", "/where", "/where")
+    page.get_by_role("button", name="Send five at once").click()
     if overlap == "reject":
         expect(page.locator("#log")).to_contain_text("refused as busy: the platform brings it again")
     if overlap == "concurrent":
-        expect(page.locator(".bubble[data-status=running]")).to_have_count(3)
+        expect(page.locator(".bubble[data-status=running]")).to_have_count(5)
+    expect(page.locator(".bubble[data-status=sending]")).to_have_count(0)
+    set_up(page, slow="0")
     told(page, *wanted)
 
 

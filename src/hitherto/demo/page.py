@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 import uvicorn
+from msgspec import structs
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
@@ -140,7 +141,11 @@ class Playground:
                 await self._changed.wait()
 
     async def view(self, person: Person) -> dict[str, Any]:
-        """All that the page shows of a person."""
+        """All that the page shows of a person: the store is read last, so that no card is behind the chat."""
+        messages = [structs.replace(one) for one in person.messages]
+        log, worker = list(person.log), {
+            "state": self.plug.state, "pid": self.plug.pid, "deaths": self.plug.deaths,
+        }  # fmt: skip
         document = await self._store.load(Address(BOT, "", (person.name,)))
         now = await self._store.now()
         record = live_record(document, now)
@@ -150,12 +155,12 @@ class Playground:
             "who": person.name,
             "here": here,
             "map": maps.svg(spec(Order), here=here, taken=taken),
-            "worker": {"state": self.plug.state, "pid": self.plug.pid, "deaths": self.plug.deaths},
+            "worker": worker,
             "settings": person.settings,
             "says": _SAYS.get(here, []),
             "five": _FIVE.get(here, []),
-            "messages": list(person.messages),
-            "log": list(person.log),
+            "messages": messages,
+            "log": log,
             **_kept(document, now),
         }
 

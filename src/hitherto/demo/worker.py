@@ -33,7 +33,7 @@ POLICIES: Final[dict[str, Policy]] = {
     "queue": Queue(limit=20),
     "reject": Reject(),
     "debounce": Debounce(window=1.0),
-    "burst": Burst(window=0.8, gather=True),
+    "burst": Burst(window=1.0, gather=True),
     "concurrent": Concurrent(limit=10),
 }
 

@@ -19,7 +19,7 @@ const OVERLAPS = {
   queue: "Queue: messages wait their turn, first in, first out, at most 20.",
   reject: "Reject: refused and not marked as seen, so what the platform brings again is handled later.",
   debounce: "Debounce: only the newest of those that wait counts, after one quiet second.",
-  burst: "Burst: what comes within 0.8 s is one turn; the bot answers the last.",
+  burst: "Burst: what comes within a second is one turn; the bot answers the last.",
   concurrent: "Concurrent: everything runs at once, without a lease. Now order is your own affair.",
 };
 
