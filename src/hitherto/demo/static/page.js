@@ -224,5 +224,6 @@ at("plug").addEventListener("click", () => ask("/plug", {}));
 for (const id of ["slow", "trouble", "overlap"]) at(id).addEventListener("change", set);
 at("name").addEventListener("change", () => at("who").requestSubmit());
 document.querySelector(".face").textContent = [...who][0].toUpperCase();
+at("send").disabled = false; // until now the form would have left the page
 setInterval(drawLeft, 100);
 connect();
