@@ -565,7 +565,7 @@ async def test_what_cannot_be_is_said_in_words(store, address, status):
 
 
 async def test_a_store_that_is_away_is_said_so_on_every_page():
-    app = inspector("postgresql://me:hunter2@127.0.0.1:1/db?timeout=2", bot="bot")
+    app = inspector("postgresql://me:hunter2@127.0.0.1:1/db?timeout=0.2", bot="bot")
     async with entered(app) as browser:
         answer = await browser.get("/")
         assert answer.status_code == 503
@@ -982,8 +982,8 @@ def test_markup_comes_from_tag_alone():
 async def test_the_password_of_a_url_is_nowhere(caplog, capsys, monkeypatch):
     caplog.set_level(logging.DEBUG)
     for url in (
-        "redis://me:hunter2@127.0.0.1:1/0",
-        "postgresql://me:hunter2@127.0.0.1:1/db?timeout=2",
+        "redis://me:hunter2@127.0.0.1:1/0?timeout=0.2",
+        "postgresql://me:hunter2@127.0.0.1:1/db?timeout=0.2",
     ):
         app = inspector(url, bot="bot", write=True)
         async with entered(app) as browser:
