@@ -176,6 +176,33 @@ async def test_messages_of_a_channel_stay_in_order(keeper):
         assert bob.data["seen"] == [str(number) for number in range(0, 50, 2)]
 
 
+async def test_what_has_to_be_looked_up_is_not_overtaken(keeper):
+    async with connected() as client:
+        attach(client, keeper)
+        asked, go = [], asyncio.Event()
+
+        @client.event
+        async def on_message(message, turn):
+            turn.update_data(seen=[*turn.data.get("seen", []), message.content])
+
+        async def fetch_channel(number):
+            asked.append(number)
+            if len(asked) == 1:
+                await go.wait()
+            return client.get_channel(THREAD)
+
+        client.fetch_channel = fetch_channel
+        for number in range(1, 4):
+            feed(client, says(number, str(number), channel=999))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        go.set()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await settled(keeper)
+        assert (await record(keeper, ("discord", CHANNEL, 999, ANN))).data == {"seen": ["1", "2", "3"]}
+
+
 async def test_places(keeper):
     """Channels, threads and private chats; a thread that the client does not know is asked for."""
     async with connected() as client:

@@ -316,6 +316,21 @@ def test_every_published_sqlite_layout(tmp_path, url, run, layout):
     assert asyncio.run(after()) == [("Form:name", DATA), ("Form:age", {})]
 
 
+def test_the_file_is_opened_for_reading_only(tmp_path, run, monkeypatch):
+    opened, real = [], sqlite3.connect
+    made(tmp_path / "fsm.db", FSM_DATA, ("42:7:7", "x", None))
+
+    def connect(address, **options):
+        opened.append(str(address))
+        return real(address, **options)
+
+    monkeypatch.setattr("hitherto.importers.aiogram_sqlite.sqlite3.connect", connect)
+    assert run("aiogram-sqlite", tmp_path / "fsm.db", "--dry-run")[0] == 0
+    source = [address for address in opened if "fsm.db" in address]
+    assert len(source) == 1
+    assert source[0].endswith("?mode=ro")
+
+
 def test_strange_sqlite_rows_are_counted(tmp_path, run):
     path = tmp_path / "fsm.db"
     made(path, FSM_DATA, ("42:7:7", None, payload(tmp_path)), ("43:7:7", "x", None),

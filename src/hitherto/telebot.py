@@ -26,7 +26,6 @@ Bots that use telebot's own states may keep their handlers as they are, with a s
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -80,13 +79,6 @@ def attach(bot: TeleBot | AsyncTeleBot, keeper: sync.Keeper | Keeper) -> None:
     _Sync(given, keeper)
 
 
-class _Known(int):
-    """The id of an update that does not move the offset any more: we have done that."""
-
-    def __gt__(self, other: int) -> bool:
-        return False
-
-
 class _Feed:
     """One update on its way through the keeper and the bot."""
 
@@ -98,9 +90,7 @@ class _Feed:
     def update(self) -> Any:
         """What the bot gets: the update that came here, or what another process had accepted."""
         kind: Any = types.Update
-        update = kind.de_json(self.turn.event) if self._update is None else copy.copy(self._update)
-        update.update_id = _Known(update.update_id)
-        return update
+        return kind.de_json(self.turn.event) if self._update is None else self._update
 
     def failed(self, error: Exception, handled: bool) -> None:
         """Its handler raised: nothing is changed, and the keeper hears of it unless it was taken care of."""
