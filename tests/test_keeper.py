@@ -681,6 +681,7 @@ async def test_two_bots_in_one_store_do_not_meet(world):
         {"max_event_bytes": 0},
         {"handler_timeout": 0},
         {"grace": -1},
+        {"record_ttl": -1},
         {"on_error": "ignore"},
         {"on_lost": "die"},
         {"on_invalid_transition": "shout"},
@@ -694,11 +695,33 @@ def test_options_that_make_no_sense(options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"overlap": "queue"}, {"overlap": Queue}, {"store": object()}, {"key": Chat}, {"flows": [object]}],
+    [
+        {"overlap": "queue"},
+        {"overlap": Queue},
+        {"store": object()},
+        {"key": Chat},
+        {"flows": [object]},
+        {"handler": 5},
+        {"decode": b""},
+        {"backoff": 1.0},
+        {"clock": 5},
+        {"lease": "30"},
+        {"max_attempts": 1.5},
+        {"max_turns": 10.0},
+        {"seen_limit": "all"},
+    ],
+    ids=lambda options: next(iter(options)),
 )
 def test_options_of_a_wrong_type(options):
     with pytest.raises((TypeError, ValueError)):
         Keeper("bot", **options)
+
+
+async def test_what_is_no_handler_is_refused_before_the_event_is_kept(world):
+    keeper = await world.keeper()
+    with pytest.raises(TypeError, match="5 is no handler; write one as 'async def handler"):
+        await keeper.handle(update(1), 5)
+    assert (await keeper.inspect((7, 7))).inbox == ()
 
 
 def test_a_flow_with_an_overlap_that_is_none():

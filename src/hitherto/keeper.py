@@ -41,6 +41,8 @@ OverlapOf: TypeAlias = Policy | Callable[[Any], Policy | None]
 _POLICIES = (Reject, Queue, Debounce, Burst, Concurrent)
 _SEVEN = ("init", "get_state", "set_state", "get_data", "set_data", "update_data", "clear")
 _NUMBERS = frozenset({int, bool})
+_WHOLE = ("max_attempts", "max_turns", "max_event_bytes", "seen_limit")
+_SECONDS = ("lease", "sweep", "grace", "deadline", "seen_age", "handler_timeout", "record_ttl")
 _LAST_GRACE = 5.0
 _log = logging.getLogger("hitherto")
 _STATUS: dict[Status, OutcomeStatus] = {
@@ -92,10 +94,7 @@ class Keeper:
         given = locals()
         usual = Keeper.__init__.__kwdefaults__ or {}
         self._options = {name: given[name] for name in usual if given[name] is not usual[name]}
-        _check_positive(sweep=sweep, max_turns=max_turns, deadline=deadline, max_event_bytes=max_event_bytes)
-        _check_positive(handler_timeout=1.0 if handler_timeout is None else handler_timeout)
-        if not grace >= 0:
-            raise ValueError(f"grace={grace!r}: seconds, zero or more")
+        _check(given)
         self.bot = protocol_address(bot, ()).bot
         self.flows = FlowRegistry(flows)
         self.strategy = as_strategy(ChatUser() if key is None else key)
@@ -229,8 +228,11 @@ class Keeper:
         """The event as the store will see it, and where; ``None`` when it belongs to no conversation."""
         if self._phase != "running":
             self._check_running()
-        if handler is None and self._runner.handler is None:
-            raise TypeError("no handler: give one to handle(event, handler) or to Keeper(handler=...)")
+        if handler is None:
+            if self._runner.handler is None:
+                raise TypeError("no handler: give one to handle(event, handler) or to Keeper(handler=...)")
+        elif not callable(handler):
+            raise TypeError(f"{handler!r} is no handler; write one as 'async def handler(turn)'")
         key = self.strategy.extract(event) if key is None else _plain(key)
         if key is None:
             return None
@@ -436,14 +438,22 @@ def _terms(
     record_ttl: float | None,
     in_order: bool,
 ) -> Terms:
-    _check_positive(lease=lease, max_attempts=max_attempts, seen_limit=seen_limit, seen_age=seen_age)
     return Terms(
         lease=lease, max_attempts=max_attempts, seen_limit=seen_limit, seen_age=seen_age,
         record_ttl=record_ttl, retry_in_order=in_order,
     )  # fmt: skip
 
 
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise ValueError(f"{name}={value!r}: more than zero")
+def _check(options: dict[str, Any]) -> None:
+    """Refuse numbers and functions of a keeper that are none, by their names."""
+    for name in (*_WHOLE, *_SECONDS):
+        value, kind = options[name], int if name in _WHOLE else int | float
+        if value is None and name in ("handler_timeout", "record_ttl"):
+            continue
+        if not isinstance(value, kind):
+            raise TypeError(f"{name}={value!r}: a {'whole ' if name in _WHOLE else ''}number")
+        if not (value >= 0 if name == "grace" else value > 0):
+            raise ValueError(f"{name}={value!r}: {'zero or more' if name == 'grace' else 'more than zero'}")
+    for name in ("handler", "decode", "backoff", "clock"):
+        if options[name] is not None and not callable(options[name]):
+            raise TypeError(f"{name}={options[name]!r}: a function")
