@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from aiogram import BaseMiddleware, Dispatcher, F, Router
+from aiogram import BaseMiddleware, Bot, Dispatcher, F, Router
+from aiogram.client.telegram import TelegramAPIServer
 from aiogram.dispatcher.event.bases import CancelHandler, SkipHandler
 from aiogram.filters import CommandStart
 from aiogram.methods import SendMessage
@@ -689,6 +690,29 @@ async def test_many_bots_are_refused_at_the_start(telegram):
     for bot in bots:
         await bot.session.close()
     assert not keeper.running
+
+
+async def test_another_bot_that_shares_the_session_polls_on(telegram):
+    """Its offsets are its own, and it does not wait for our updates to be accepted."""
+    store = Slow()
+    dispatcher, *_ = noted_bot(store)
+    bot = a_bot(telegram)
+    polled = asyncio.create_task(dispatcher.start_polling(bot, polling_timeout=5, handle_signals=False))
+    alice = telegram.user("Alice")
+    alice.says("one")
+    await until(lambda: store.asked)
+    async with FakeTelegram("43:TEST") as other, asyncio.timeout(10):
+        another = Bot("43:TEST", session=bot.session)
+        api, bot.session.api = bot.session.api, TelegramAPIServer.from_base(other.url)
+        other.user("Bob").says("hello")
+        (update,) = await another.get_updates(offset=other.pending[0]["update_id"], timeout=0)
+        bot.session.api = api
+    assert update.message.text == "hello"
+    store.go.set()
+    await until(lambda: telegram.confirmed)
+    await dispatcher.stop_polling()
+    await polled
+    await bot.session.close()
 
 
 async def test_an_update_of_another_bot_is_refused(telegram):

@@ -194,8 +194,8 @@ class Attached:
 
     async def _ask(self, make_request: Any, bot: Bot, method: Any) -> Any:
         """A request of the bot while it polls: asking for more confirms what came before."""
-        if not isinstance(method, GetUpdates):
-            return await make_request(bot, method)
+        if not isinstance(method, GetUpdates) or bot.id != self._bots[0].id:
+            return await make_request(bot, method)  # sessions may be shared with other bots
 
         def request(offset: int | None) -> Any:
             return make_request(bot, method.model_copy(update={"offset": offset}))

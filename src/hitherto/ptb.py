@@ -34,7 +34,7 @@ import asyncio
 import logging
 import types
 from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -68,6 +68,13 @@ __all__ = [
     "Context", "DataIs", "HithertoPersistence", "InFlow", "InState", "NoFlow", "NotAccepted", "When", "attach"
 ]  # fmt: skip
 
+if TYPE_CHECKING:
+    _Application: TypeAlias = Application[Any, Any, Any, Any, Any, Any]
+    _Bot: TypeAlias = Bot
+else:
+    # a class may take another's place if it adds nothing: these come before it, not between it and its base
+    _Application = _Bot = object
+
 _T = TypeVar("_T")
 _A = TypeVar("_A", bound=App)
 _NOT_BLOCKING = "non_blocking"
@@ -95,7 +102,7 @@ def attach(application: _A, keeper: Keeper) -> _A:
     return application
 
 
-class _Kept(Application[Any, Any, Any, Any, Any, Any]):
+class _Kept(_Application):
     """An application whose updates are handled by a keeper."""
 
     __slots__ = ()
@@ -149,7 +156,7 @@ class _Kept(Application[Any, Any, Any, Any, Any, Any]):
         return task
 
 
-class _Asking(Bot):
+class _Asking(_Bot):
     """A bot that confirms only updates which are accepted."""
 
     __slots__ = ()
