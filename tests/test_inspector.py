@@ -1097,6 +1097,9 @@ def test_the_command_says_what_is_wrong(url, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "hunter2" not in said
     assert "no store for" in said
+    assert main(["inspect", f"sqlite:///{tmp_path}/typo.db"]) == 1
+    assert "there is no file" in capsys.readouterr().err
+    assert not (tmp_path / "typo.db").exists()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

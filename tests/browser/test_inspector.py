@@ -302,6 +302,19 @@ def test_read_only_draws_no_action_and_refuses_it(reading: Served, page: Page, w
     assert reading.document(7, 7) == before
 
 
+def test_it_says_when_nobody_answers_and_goes_on_when_somebody_does(
+    writing: Served, page: Page, watch: Any
+) -> None:
+    watch.expect("net::ERR_")
+    enter(page, writing, "/conversation?key=7/7")
+    expect(page.locator("#live")).to_have_text("live")
+    page.route("**/*pieces=1*", lambda route: route.abort())
+    expect(page.locator("#live")).to_have_text("not connected")
+    expect(page.locator("#part-record")).to_contain_text("order")
+    page.unroute("**/*pieces=1*")
+    expect(page.locator("#live")).to_have_text("live", timeout=60_000)
+
+
 def test_it_can_be_used_by_keyboard(writing: Served, page: Page) -> None:
     enter(page, writing)
     page.keyboard.press("Tab")

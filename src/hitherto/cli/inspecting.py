@@ -13,7 +13,7 @@ from hitherto.cli.codes import OK
 from hitherto.cli.reading import flows_of
 from hitherto.errors import FlowWarning, StoreWarning, redact
 from hitherto.flows import Flow
-from hitherto.stores import open_store
+from hitherto.stores import Store, open_store
 
 
 def add(commands: Any) -> None:
@@ -33,6 +33,13 @@ def add(commands: Any) -> None:
     inspect.set_defaults(run=_inspect)
 
 
+def _check_there(store: Store) -> None:
+    """Refuse to look at a file that opening would only now create."""
+    path = getattr(store, "path", None)
+    if path is not None and path != ":memory:" and not os.path.exists(path):
+        raise ValueError(f"there is no file {path}")
+
+
 def _inspect(arguments: argparse.Namespace) -> int:
     from hitherto.inspector import audit
     from hitherto.inspector.serving import serve
@@ -44,6 +51,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
         warnings.simplefilter("ignore", FlowWarning)
         flows: list[type[Flow]] = [flow for name in arguments.module for flow in flows_of(name)]
         store = open_store(arguments.url)
+        _check_there(store)
         log = audit.to_file(Path(arguments.audit)) if arguments.write else None
 
         def say(link: str) -> None:
