@@ -27,15 +27,16 @@ def only(faults, *names):
     return chosen
 
 
-def losing(name, lose):
-    """Lose a request or a reply, five times; it waits for each."""
+def losing(name, lose, lost):
+    """Lose a request or a reply, five times; one whose connection ended before does not count."""
 
     async def five_times(run):
-        for _ in range(5):
+        wanted = lost() + 5
+        while lost() < wanted:
             loss = lose(3)
             while loss.active:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            assert loss.hits == 1
+            await asyncio.sleep(0.05)
 
     return Fault(name, five_times, 2.0)
 
@@ -59,11 +60,10 @@ async def test_redis_killed_behind_a_network_that_loses_replies(redis_aof_server
     async with Proxy(f"{redis_aof_url}?timeout=1") as proxy:
         faults = only(of_the_network(proxy), "black hole", "resets")
         faults += [
-            losing("replies lost", proxy.lose_reply),
+            losing("replies lost", proxy.lose_reply, lambda: proxy.counts.lost_replies),
             Fault("server killed", lambda run: asyncio.to_thread(killed)),
         ]
         report = await run(Settings(proxy.url, direct=redis_aof_url), BRIEF, faults=faults)
-        assert proxy.counts.lost_replies >= 5
     kept(report, faults)
 
 
@@ -74,13 +74,11 @@ async def test_postgres_killed_behind_a_network_that_loses_requests(postgres_ser
 
     async with Proxy(f"{postgres_url}?timeout=1") as proxy:
         faults = [
-            losing("replies lost", proxy.lose_reply),
-            losing("requests lost", proxy.lose_request),
+            losing("replies lost", proxy.lose_reply, lambda: proxy.counts.lost_replies),
+            losing("requests lost", proxy.lose_request, lambda: proxy.counts.lost_requests),
             Fault("backends killed", lambda run: asyncio.to_thread(killed)),
         ]
         report = await run(Settings(proxy.url, direct=postgres_url), BRIEF, faults=faults)
-        assert proxy.counts.lost_replies >= 5
-        assert proxy.counts.lost_requests >= 5
     kept(report, faults)
 
 

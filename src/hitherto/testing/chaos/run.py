@@ -221,7 +221,7 @@ class Run:
     async def _drained(self) -> None:
         """Wait, with the workers left alone, until nothing waits anywhere."""
         if self.settings.subject:
-            await asyncio.sleep(min(3 * self.settings.lease, 3.0))
+            await asyncio.sleep(min(3 * self.settings.lease, 2.0))
             return
         end = time.monotonic() + _LONGEST_DRAIN
         left = set(self.sent)
