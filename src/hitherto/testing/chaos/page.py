@@ -10,8 +10,8 @@ from hitherto.testing.chaos.report import Report, Span
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 220, 48, 24
 _COLOURS = (
-    "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#1b2a41",
-    "#86bc25", "#8c1c13", "#5f4bb6", "#b8b8b8",
+    "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#ff9da7", "#9c755f",
+    "#1b2a41", "#86bc25", "#8c1c13", "#5f4bb6", "#b8b8b8",
 )  # fmt: skip
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem; }

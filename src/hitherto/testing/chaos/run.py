@@ -61,16 +61,23 @@ class Run:
 
     async def do(self) -> Report:
         """Feed and harm until the plan is done, drain, judge."""
+        if self.settings.subject:
+            return await self._run(None)
+        async with open_store(self.settings.direct or self.settings.url) as store:
+            return await self._run(store)
+
+    async def _run(self, store: Store | None) -> Report:
+        """With the store opened, to look at it; with none when somebody else's way is harmed."""
         self.watch.began = began = time.monotonic()
         await self.crew.gather(self.plan.workers)
         feeders = [asyncio.create_task(self._feed(place)) for place in range(self.plan.conversations)]
-        looking = asyncio.create_task(self._look())
+        looking = asyncio.create_task(self._look(store))
         try:
             await self._harm(began)
             self._stopped.set()
             await asyncio.gather(*feeders)
             calm = time.monotonic()
-            await self._drained()
+            await self._drained(store)
             self.report.drained = time.monotonic() - calm
         finally:
             self._stopped.set()
@@ -80,7 +87,7 @@ class Run:
             if not looking.cancelled() and (error := looking.exception()) is not None:
                 self.watch.violation("look", f"looking at a conversation failed: {error!r}")
             await self.crew.dismiss()
-        await self._judge()
+        await self._judge(store)
         self.watch.over()
         self.report.seconds = time.monotonic() - began
         self.report.statuses = dict(self.statuses)
@@ -199,48 +206,40 @@ class Run:
 
     # -------------------------------------------------------------------------------- looking and the end
 
-    def _store(self) -> Store:
-        return open_store(self.settings.direct or self.settings.url)
-
     async def _conversation(self, store: Store, key: int) -> tuple[Document, dict[str, Any] | None]:
         document = await store.load(Address(self.settings.bot, "", (key,)))
         return document, None if document.record is None else decode(document.record.fields)
 
-    async def _look(self) -> None:
+    async def _look(self, store: Store | None) -> None:
         """Look at one conversation after another while they are harmed."""
-        if self.settings.subject:
-            return
-        async with self._store() as store:
-            while True:
-                await asyncio.sleep(_LOOK)
-                key = random.choice(self._now)
-                with contextlib.suppress(StoreError, OSError):
-                    document, data = await self._conversation(store, key)
-                    self.watch.looked(key, document, [] if data is None else data.get("log", []))
+        while store is not None:
+            await asyncio.sleep(_LOOK)
+            key = random.choice(self._now)
+            with contextlib.suppress(StoreError, OSError):
+                document, data = await self._conversation(store, key)
+                self.watch.looked(key, document, [] if data is None else data.get("log", []))
 
-    async def _drained(self) -> None:
+    async def _drained(self, store: Store | None) -> None:
         """Wait, with the workers left alone, until nothing waits anywhere."""
-        if self.settings.subject:
+        if store is None:
             await asyncio.sleep(min(3 * self.settings.lease, 2.0))
             return
         end = time.monotonic() + _LONGEST_DRAIN
         left = set(self.sent)
-        async with self._store() as store:
-            while left and time.monotonic() < end:
-                for key in tuple(left):
-                    with contextlib.suppress(StoreError, OSError):
-                        if not (await self._conversation(store, key))[0].inbox:
-                            left.discard(key)
-                await asyncio.sleep(0.02)
+        while left and time.monotonic() < end:
+            for key in tuple(left):
+                with contextlib.suppress(StoreError, OSError):
+                    if not (await self._conversation(store, key))[0].inbox:
+                        left.discard(key)
+            await asyncio.sleep(0.02)
 
-    async def _judge(self) -> None:
-        if self.settings.subject:
+    async def _judge(self, store: Store | None) -> None:
+        if store is None:
             await self._judge_subject()
             return
-        async with self._store() as store:
-            for key, sent in self.sent.items():
-                document, data = await self._conversation(store, key)
-                self._find(key, sent, document, data)
+        for key, sent in self.sent.items():
+            document, data = await self._conversation(store, key)
+            self._find(key, sent, document, data)
 
     async def _judge_subject(self) -> None:
         subject = subject_of(self.settings, self.chance, lambda **_: None)
