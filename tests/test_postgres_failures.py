@@ -16,7 +16,8 @@ from hitherto.addresses import Address
 from hitherto.document import Event, Terms
 from hitherto.errors import BadEvent, StoreError, StoreUnavailable
 from hitherto.overlap import Queue
-from hitherto.stores.postgres import PostgresStore
+from hitherto.stores.postgres import PostgresStore, calls
+from hitherto.stores.postgres.columns import place_of
 from keeping import note, update
 from servers.postgres import PostgresServer
 from servers.proxy import Proxy
@@ -271,6 +272,30 @@ async def test_a_stricter_isolation_costs_repeats_and_loses_nothing(server, url,
     assert sorted(itertools.chain(*found)) == list(numbers)
 
 
+async def test_a_document_in_place_of_one_that_was_removed_meanwhile_is_left_alone(server, url):
+    """It is not locked by the call that waited for the other one, so that call must not touch it."""
+    place, event = Address("bot", "", (1,)), Event("2", b"{}")
+    async with PostgresStore(url) as store:
+        await turn(store, 1)
+        remover, caller = await asyncpg.connect(url), await asyncpg.connect(url)
+        item = calls.accept_item(place_of(place), event, Queue(), "me", "op", TERMS)
+        async with remover.transaction():
+            row = "digest, address, version, epoch, next_seq"
+            await remover.execute(
+                f"CREATE TEMP TABLE kept AS SELECT {row} FROM hitherto.document; "
+                f"DELETE FROM hitherto.document; INSERT INTO hitherto.document ({row}) SELECT {row} FROM kept"
+            )
+            asking = asyncio.create_task(caller.fetch(calls.ACCEPT, *calls.accept_arguments([item], None)))
+            waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            while server.query(waits) == [("0",)]:  # noqa: ASYNC110 - the server is asked
+                await asyncio.sleep(0.01)
+        assert await asking == []
+        answer = await store.accept(place, event, Queue(), "me", store.op(), TERMS)
+        assert answer.status == "granted"
+        await remover.close()
+        await caller.close()
+
+
 # ----------------------------------------------------------------------------------------------- neighbours
 
 
@@ -323,7 +348,8 @@ from hitherto.addresses import Address
 from hitherto.document import Event, Terms
 from hitherto.overlap import Queue
 from hitherto.records import Patch
-from hitherto.stores.postgres import PostgresStore
+from hitherto.stores.postgres import PostgresStore, calls
+from hitherto.stores.postgres.columns import place_of
 
 async def main(url, me):
     async with PostgresStore(url) as store:

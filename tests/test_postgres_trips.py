@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from functools import partial
 
+import asyncpg
 import pytest
 
 from hitherto import Keeper
@@ -16,6 +17,7 @@ from hitherto.addresses import Address
 from hitherto.errors import StoreError
 from hitherto.stores.postgres import PostgresStore
 from keeping import Talk
+from servers.pooler import TransactionPooler
 from servers.proxy import Proxy
 
 CALL = re.compile(r'SELECT \* FROM "[a-z_0-9]+"\.(\w+)\(')
@@ -164,6 +166,34 @@ async def test_behind_a_pooler_it_is_no_more(pooled_postgres_url):
         await keeper.handle(message(2), step)
         assert proxy.counts.round_trips == 2
         assert calls_in(proxy.counts.names) == {"accept_v1": 1, "settle_v1": 1}
+
+
+async def test_nothing_is_left_on_the_connections_of_a_pooler(postgres_url):
+    async with TransactionPooler(postgres_url) as pooler:
+        async with PostgresStore(pooler.url) as store:
+            await store.set_data("bot", (1,), {})
+            assert await store.browse("bot")
+        looking = await asyncpg.connect(pooler.url, statement_cache_size=0)
+        for _ in range(6):
+            left = "SELECT current_setting('jit') || count(*) FROM pg_prepared_statements WHERE name <> ''"
+            assert await looking.fetchval(left) == "on0"
+        await looking.close()
+
+
+@pytest.mark.parametrize(("keys", "functions"), [(50, {"settle_v1"}), (5000, {"load_v1", "write_v1"})])
+async def test_a_turn_that_changes_very_many_keys_takes_the_way_of_whole_documents(counted, keys, functions):
+    keeper, cost = counted
+    data = {f"key {number}": number for number in range(keys)}
+
+    async def fill(turn):
+        turn.update_data(**data)
+
+    await keeper.handle(message(3), step)
+    await keeper.store.update_data("bot", (7, 7), {"before": 1})
+    _, trips, calls = await cost(keeper.handle(message(4), fill))
+    assert calls.keys() == {"accept_v1"} | functions
+    assert trips == 1 + len(functions)
+    assert await keeper.store.get_data("bot", (7, 7)) == {"done": [3], "before": 1, **data}
 
 
 # -------------------------------------------------------------------------------------------- lost replies
