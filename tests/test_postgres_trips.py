@@ -208,7 +208,9 @@ async def test_lost_replies_do_nothing_twice_and_lose_nothing(postgres_url):
     sent = {chat: [] for chat in range(1, CHATS + 1)}
     merged = {chat: [] for chat in range(1, CHATS + 1)}
     async with Proxy(postgres_url, seed=7) as proxy:
-        keeper = Keeper("bot", proxy.url, flows=[Talk], lease=5.0, sweep=1.0, seen_limit=100_000)
+        keeper = Keeper("bot", proxy.url, flows=[Talk], lease=90.0, deadline=90.0, seen_limit=100_000)
+        steps = Counter()
+        keeper.listen(lambda taken: steps.update([taken.kind]))
         async with keeper:
             await keeper.handle(message(1, chat=99), step)
             loss = proxy.lose_reply(probability=0.4, limit=LOST, only=lambda request: "_v1(" in request.name)
@@ -231,6 +233,8 @@ async def test_lost_replies_do_nothing_twice_and_lose_nothing(postgres_url):
             assert await keeper.idle()
             assert loss.hits == proxy.counts.lost_replies == LOST
             names = calls_in(proxy.counts.names)
+            assert steps["committed"] == 1 + sum(map(len, sent.values()))
+            assert steps["fenced"] == steps["lost"] == steps["failed"] == 0
         assert {"accept_v1", "settle_v1", "load_v1", "write_v1"} <= names.keys()
     async with PostgresStore(postgres_url) as store:
         for chat in range(1, CHATS + 1):
