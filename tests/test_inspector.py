@@ -12,7 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from html import unescape
 from html.parser import HTMLParser
 from itertools import product
@@ -1050,12 +1050,20 @@ async def url(tmp_path):
     return f"sqlite:///{tmp_path / 'bot.db'}"
 
 
+@contextmanager
 def started(*words, cwd, **environment):
+    """The command in a process of its own, which ends with the block."""
     program = [sys.executable, "-W", "ignore", "-m", "hitherto", "inspect", *words]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         program, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
     )  # fmt: skip
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
 def test_the_command_serves_on_loopback_until_it_is_interrupted(url, tmp_path):
