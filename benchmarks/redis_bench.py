@@ -36,6 +36,7 @@ from hitherto.overlap import Queue
 from hitherto.records import Patch
 from hitherto.stores.redis import RedisStore, calls
 from hitherto.stores.redis.scripts import script
+from servers.redis import RedisServer
 
 CONVERSATIONS = 100
 SECONDS = 1.5
@@ -43,6 +44,14 @@ ROUNDS = 7
 TERMS, QUEUE = Terms(), Queue()
 UPDATE = {"message": {"text": "hello", "from": {"id": 7, "first_name": "Ann"}}}
 PAYLOAD = codec.encode_value(UPDATE, "event")
+
+FILL = """
+for n = 1, #ARGV do
+  for _, place in ipairs({1, 2, 3, 8}) do redis.call('COPY', KEYS[place], KEYS[8 * n + place]) end
+  redis.call('ZADD', KEYS[8 * n + 6], 0, ARGV[n])
+end
+"""
+OURS = ("info", "config|resetstat")
 
 Step = Callable[[int, int], Awaitable[None]]
 
@@ -213,46 +222,59 @@ async def one_person(url: str) -> None:
     bar("milliseconds in all", statistics.median(found), 130, at_most=True)
 
 
-async def growth(url: str, calls_of: Callable[[], dict[str, int]], reset: Callable[[], None]) -> None:
-    """Bar 8."""
-    async with RedisStore(url) as small, RedisStore(f"{url}?prefix=large") as large:
-        for store, count in ((small, 1000), (large, 1_000_000)):
+async def growth(small: RedisServer, large: RedisServer) -> None:
+    """Bar 8: turns of conversations that were there before, on a server with few and on one with many."""
+    ways: dict[str, Step] = {}
+    commands = []
+    async with RedisStore(small.url) as few, RedisStore(large.url) as many:
+        for name, server, store, count in (
+            ("a thousand", small, few, 1000),
+            ("a million", large, many, 1_000_000),
+        ):
             began = time.perf_counter()
-            await _filled(turn_of(store), count)
-            print(f"{count} conversations filled in {time.perf_counter() - began:.0f} s")
-        counted = []
-        for store in (small, large):
-            step = turn_of(store)
-            reset()
-            for number in range(1000):
-                await step(number, number)
-            counted.append(
-                {name: n for name, n in calls_of().items() if name not in ("info", "config|resetstat")}
+            await _filled(store, count)
+            print(
+                f"{count} conversations, {server.command('DBSIZE')} keys: {time.perf_counter() - began:.0f} s"
             )
-        print(f"  commands of 1000 turns are the same: {counted[0] == counted[1]}\n    {counted[1]}")
-        many, alone = await interleaved({"a thousand": turn_of(small), "a million": turn_of(large)})
-    bar(
-        "time per turn at once, a million / a thousand",
-        many["a thousand"] / many["a million"],
-        1.3,
-        at_most=True,
-    )
-    bar(
-        "time per turn alone, a million / a thousand",
-        alone["a thousand"] / alone["a million"],
-        1.3,
-        at_most=True,
-    )
+            step = ways[name] = among(turn_of(store), count)
+            server.reset_calls()
+            for number in range(500):
+                await step(number, time.time_ns())
+            calls = server.calls()
+            commands.append({name: calls[name] for name in sorted(calls) if name not in OURS})
+        print(f"  the commands of 500 turns are the same: {commands[0] == commands[1]}\n    {commands[1]}")
+        at_once, alone = await interleaved(ways)
+    for what, found in (("at once", at_once), ("alone", alone)):
+        ratio = found["a thousand"] / found["a million"]
+        bar(f"time per turn {what}: a million / a thousand", ratio, 1.3, at_most=True)
 
 
-async def _filled(step: Step, count: int) -> None:
-    numbers = iter(range(count))
+def among(step: Step, count: int) -> Step:
+    """The step, of conversations among so many."""
 
-    async def work() -> None:
-        for number in numbers:
-            await step(number, number)
+    async def one(who: int, number: int) -> None:
+        await step(who % count, number)
 
-    await asyncio.gather(*[work() for _ in range(400)])
+    return one
+
+
+async def _filled(store: RedisStore, count: int) -> None:
+    """One conversation with ten turns behind it, and copies of it."""
+    step, layout, nodes = turn_of(store), store._layout, await store._opened()
+    for number in range(10):
+        await step(0, number)
+    template = layout.place(Address("bench", "", (0, 0))).keys
+    fill = await nodes.all()[0].ask("SCRIPT", "LOAD", FILL)
+
+    async def work(first: int) -> None:
+        for start in range(first, count, 800):
+            numbers = range(start, min(start + 100, count))
+            places = [layout.place(Address("bench", "", (number, number))) for number in numbers]
+            keys = [key for place in places for key in place.keys]
+            members = [place.member for place in places]
+            await nodes.all()[0].ask("EVALSHA", fill, 8 + len(keys), *template, *keys, *members)
+
+    await asyncio.gather(*[work(first) for first in range(1, 800, 100)])
 
 
 # --------------------------------------------------------------------------------------------------- main
@@ -261,7 +283,6 @@ async def _filled(step: Step, count: int) -> None:
 def main() -> None:
     """Measure what the arguments name, or everything."""
     from servers.cluster import RedisCluster
-    from servers.redis import RedisServer
 
     warnings.simplefilter("ignore", StoreWarning)
     wanted = set(sys.argv[1:]) or {"throughput", "one-person", "growth"}
@@ -273,7 +294,8 @@ def main() -> None:
         if "one-person" in wanted:
             asyncio.run(one_person(server.url))
         if "growth" in wanted:
-            asyncio.run(growth(server.url, server.calls, server.reset_calls))
+            with RedisServer() as large:
+                asyncio.run(growth(server, large))
 
 
 if __name__ == "__main__":

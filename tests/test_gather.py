@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hitherto.errors import StoreUnavailable
-from hitherto.stores.gather import Gather
+from hitherto.stores.gather import Gather, Trip
 
 
 class Server:
@@ -218,3 +218,35 @@ async def test_ten_thousand_calls_at_once_keep_their_results_apart():
     assert max(sizes) == 64
     assert len(sizes) < 200
     assert (gather.waiting, gather.under_way) == (0, 0)
+
+
+async def test_a_trip_is_heard_of_at_once(server):
+    """Who waits for it goes on in the next turn of the loop, not in the one after."""
+    trips: list[Trip] = []
+
+    def send(items):
+        trips.append(Trip())
+        return trips[-1]
+
+    gather = Gather(send)
+    first, second = ask(gather, 1, 2)
+    await turns()
+    trips[0].returns([10])
+    assert len(trips) == 2
+    await asyncio.sleep(0)
+    assert first.done()
+    trips[1].returns(StoreUnavailable("gone"))
+    trips[1].returns([20])
+    with pytest.raises(StoreUnavailable, match="gone"):
+        await second
+    assert gather.under_way == 0
+
+
+async def test_a_trip_that_failed_before_it_began(server):
+    def send(items):
+        trip = Trip()
+        trip.returns(StoreUnavailable("no way"))
+        return trip
+
+    with pytest.raises(StoreUnavailable, match="no way"):
+        await Gather(send)(1)

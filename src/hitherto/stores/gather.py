@@ -15,14 +15,33 @@ import asyncio
 import copy
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from hitherto.errors import StoreUnavailable
 
-__all__ = ["Gather"]
+__all__ = ["Gather", "Trip"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class Trip(asyncio.Future[Sequence[Any]]):
+    """A batch under way, for senders that see it come back: the gathering is told at once, which saves a turn
+    of the event loop for every call.
+    """
+
+    on_return: Callable[[asyncio.Future[Sequence[Any]]], None] | None = None
+
+    def returns(self, results: Sequence[Any] | Exception) -> None:
+        """It is over, with results or with an error; nothing if it is over already."""
+        if self.done():
+            return
+        if isinstance(results, Exception):
+            self.set_exception(results)
+        else:
+            self.set_result(results)
+        if self.on_return is not None:
+            self.on_return(self)
 
 
 class _Call(NamedTuple, Generic[Item, Result]):
@@ -37,8 +56,8 @@ class Gather(Generic[Item, Result]):
 
     *send* takes the items of one batch and answers as many results in the same order, an ``Exception`` among
     them being that one caller's; when it raises, everybody of the batch has a copy of the error. It may be a
-    coroutine function, or return a future, which saves a task. It must end by itself: *timeout* frees the
-    callers, not the lane.
+    coroutine function, or return a future, which saves a task, or a :class:`Trip`. It must end by itself:
+    *timeout* frees the callers, not the lane.
     """
 
     def __init__(
@@ -145,7 +164,10 @@ class Gather(Generic[Item, Result]):
             _fail_all(batch, error)
             return
         self._under_way[sent] = batch
-        sent.add_done_callback(self._arrived)
+        if isinstance(sent, Trip) and not sent.done():
+            sent.on_return = self._arrived
+        else:
+            sent.add_done_callback(self._arrived)
 
     def _arrived(self, sent: asyncio.Future[Sequence[Result | Exception]]) -> None:
         batch = self._under_way.pop(sent)

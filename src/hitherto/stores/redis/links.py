@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hitherto.errors import StoreError, StoreUnavailable
+from hitherto.stores.gather import Trip
 from hitherto.stores.redis.wire import ServerError, new_reader
 
 __all__ = ["Link", "Lost", "Unreachable", "connected"]
@@ -37,24 +38,24 @@ class Link(asyncio.Protocol):
         connection._writer = connection._reader = None
         self._timeout, self.url = timeout, url
         self._reader = new_reader()
-        self._under_way: deque[tuple[asyncio.Future[list[Any]], int, float]] = deque()
+        self._under_way: deque[tuple[Trip, int, float]] = deque()
         self._replies: list[Any] = []
         self._watch: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.is_open = not self._transport.is_closing()
         self._transport.set_protocol(self)
 
-    def execute(self, commands: list[bytes]) -> asyncio.Future[list[Any]]:
+    def execute(self, commands: list[bytes]) -> Trip:
         """The replies to packed commands, error replies among them; one write, one trip."""
-        future: asyncio.Future[list[Any]] = self._loop.create_future()
+        trip = Trip(loop=self._loop)
         if not self.is_open:
-            future.set_exception(Unreachable("the connection was lost", url=self.url))
-            return future
-        self._under_way.append((future, len(commands), self._loop.time()))
+            trip.returns(Unreachable("the connection was lost", url=self.url))
+            return trip
+        self._under_way.append((trip, len(commands), self._loop.time()))
         self._transport.write(commands[0] if len(commands) == 1 else b"".join(commands))
         if self._watch is None:
             self._watch = self._loop.call_later(self._timeout, self._look_after)
-        return future
+        return trip
 
     def close(self) -> None:
         """End it; what is under way fails."""
@@ -79,10 +80,9 @@ class Link(asyncio.Protocol):
                 continue
             replies.append(reply)
             if len(replies) == self._under_way[0][1]:
-                future = self._under_way.popleft()[0]
-                if not future.done():
-                    future.set_result(replies)
-                self._replies = replies = []
+                all_of_it, self._replies = replies, []
+                self._under_way.popleft()[0].returns(all_of_it)
+                replies = self._replies
 
     def eof_received(self) -> None:
         """The server has gone."""
@@ -99,9 +99,7 @@ class Link(asyncio.Protocol):
             self._watch.cancel()
             self._watch = None
         while self._under_way:
-            future = self._under_way.popleft()[0]
-            if not future.done():
-                future.set_exception(Lost(why, url=self.url))
+            self._under_way.popleft()[0].returns(Lost(why, url=self.url))
 
     def _look_after(self) -> None:
         """End a connection that has not answered for too long; come again while anything is under way."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from hitherto.errors import StoreError, StoreUnavailable
-from hitherto.stores.gather import Gather
+from hitherto.stores.gather import Gather, Trip
 from hitherto.stores.redis.failures import PASSING, translated
 from hitherto.stores.redis.layout import SLOTS
 from hitherto.stores.redis.links import Link, Lost, Unreachable, connected
@@ -46,7 +46,7 @@ class Node:
             self._send, lanes=LANES, max_batch=MAX_BATCH, timeout=timeout, url=url
         )
 
-    async def execute(self, *commands: bytes) -> list[Any]:
+    async def execute(self, *commands: bytes) -> Sequence[Any]:
         """The replies to packed commands that travel together and at once, error replies among them."""
         return await self._send(list(commands))
 
@@ -101,13 +101,13 @@ class Node:
                 await asyncio.gather(task, return_exceptions=True)
         self.drop()
 
-    def _send(self, commands: list[bytes]) -> asyncio.Future[list[Any]] | Coroutine[Any, Any, list[Any]]:
+    def _send(self, commands: list[bytes]) -> Trip | Coroutine[Any, Any, Sequence[Any]]:
         link = self._link
         if link is not None and link.is_open:
             return link.execute(commands)
         return self._reconnected(commands)
 
-    async def _reconnected(self, commands: list[bytes]) -> list[Any]:
+    async def _reconnected(self, commands: list[bytes]) -> Sequence[Any]:
         return await (await self._connected_link()).execute(commands)
 
     async def _connected_link(self) -> Link:
