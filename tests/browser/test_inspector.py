@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import uvicorn
 from playwright.sync_api import Page, expect
 
 from hitherto import Flow, Keeper, MemoryStore, Queue, State
-from hitherto.addresses import Address
+from hitherto.addresses import Address, key_text
 from hitherto.document import Document, Event, Terms
 from hitherto.inspector import inspector
 from hitherto.records import Record
@@ -287,6 +289,30 @@ def test_actions_work_without_script(writing: Served, new_page: Callable[..., Pa
     page.get_by_role("link", name="Force release").click()
     page.get_by_role("button", name="Release").click()
     expect(page.get_by_text("It was released")).to_be_visible()
+
+
+def test_hostile_text_does_nothing_in_a_browser(writing: Served, page: Page) -> None:
+    hostile = (
+        "\"></textarea><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>\u202e</title>"
+    )
+    key = (hostile, 1)
+    writing.run(writing.store.set_state("pizza_bot", key, Record(hostile, hostile, {hostile: hostile})))
+    event = Event(hostile, json.dumps({"text": hostile}).encode())
+    writing.run(writing.store.accept(Address("pizza_bot", "", key), event, Queue(), hostile, None, FOREVER))
+    shown = hostile.replace("\u202e", "\\u202e")
+    query = urlencode({"key": key_text(key)})
+    for path in ("/", "/conversations", "/leases", f"/conversation?{query}&reveal=data,event-1"):
+        enter(page, writing, path)
+        awake(page)
+        if path != "/leases":
+            expect(page.get_by_text(shown).first).to_be_visible()
+        assert page.evaluate("window.hacked") is None
+    dialog = act(page, "Edit data")
+    expect(dialog.get_by_label("Data")).to_have_value(re.compile("window.hacked=1"))
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("The data was changed.")).to_be_visible()
+    assert writing.run(writing.store.get_data("pizza_bot", key)) == {hostile: hostile}
+    assert page.evaluate("window.hacked") is None
 
 
 def test_read_only_draws_no_action_and_refuses_it(reading: Served, page: Page, watch: Any) -> None:
