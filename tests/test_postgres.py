@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from hitherto.addresses import Address
+from hitherto.cli import main
 from hitherto.document import Event, Terms
 from hitherto.errors import BadStoreURL, StoreClosed, StoreError, StoreUnavailable, StoreWarning
 from hitherto.overlap import Queue
@@ -297,6 +298,13 @@ async def test_facts(postgres_url):
     assert facts.software.startswith("PostgreSQL 1")
     assert facts.schema == "hitherto, migration 4"
     assert facts.lost_in_a_crash == "nothing"
+
+
+def test_the_command_line_proves_it_on_a_clock_of_its_own(url, capsys):
+    assert main(["check-store", url, "--only", "dead_le", "--examples", "1"]) == 0
+    kept, _, tried, *_ = capsys.readouterr().out.split()
+    assert kept == tried
+    assert int(kept) >= 3
 
 
 # ------------------------------------------------------------------------------- open, close, loops and forks

@@ -14,7 +14,7 @@ from servers.postgres import PostgresServer
 from servers.process import wait_until
 
 WORKERS = int(os.environ.get("HITHERTO_POSTGRES_KILLS", "60"))
-BACKENDS = int(os.environ.get("HITHERTO_BACKEND_KILLS", "6"))
+BACKENDS = int(os.environ.get("HITHERTO_BACKEND_KILLS", "4"))
 
 pytestmark = [pytest.mark.filterwarnings("ignore::hitherto.errors.StoreWarning")]
 

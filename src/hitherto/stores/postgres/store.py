@@ -158,6 +158,11 @@ class PostgresStore(Store):
         finally:
             await link.close()
 
+    def go_by(self, clock: Callable[[], float]) -> None:
+        """Before it is opened: go by *clock* instead of the server's. For tests."""
+        super().go_by(clock)
+        self._own_clock = clock
+
     # ------------------------------------------------------------------------------ the five primitives
 
     async def load(self, address: Address) -> Document:
