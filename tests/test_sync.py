@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -469,12 +470,18 @@ def test_calling_back_from_the_background_thread_is_an_error_and_no_deadlock():
 
 def program(script, *words):
     strict = [sys.executable, "-W", "error", "-W", "ignore:SQLite 3", "-c", textwrap.dedent(script)]
-    return subprocess.Popen([*strict, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*strict, *words], stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
 
 def ran(script, *words):
     process = program(script, *words)
-    out, err = process.communicate(timeout=LONG)
+    try:
+        out, err = process.communicate(timeout=LONG)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # it and what it forked
+        process.communicate()
+        raise
     assert process.returncode == 0, err
     assert err == ""
     return out.split()
