@@ -296,7 +296,8 @@ async def test_a_record_too_large_is_refused_and_nothing_changes(redis_url, monk
 async def test_an_expired_record_keeps_its_epoch_to_fence_late_commits(redis_server, redis_url):
     terms = Terms(record_ttl=0.05, lease=0.05)
     async with RedisStore(redis_url) as store:
-        late = await store.accept(HOME, event(1), Queue(), "slow", store.op(), terms)
+        nameless = Event(None, b"{}")
+        late = await store.accept(HOME, nameless, Queue(), "slow", store.op(), terms)
         await asyncio.sleep(0.06)
         granted = await store.take_over(HOME, "quick", store.op(), terms)
         await store.settle(HOME, granted.grant.claim, store.op(), terms, patch=Patch(set={"a": b"1"}))
@@ -310,7 +311,7 @@ async def test_an_expired_record_keeps_its_epoch_to_fence_late_commits(redis_ser
         answer = await store.settle(HOME, late.grant.claim, store.op(), terms, patch=patch)
         assert answer.status == "fenced"
         assert await store.get_state("bot", HOME.key) is None
-        again = await store.accept(HOME, event(2), Queue(), "me", store.op(), terms)
+        again = await store.accept(HOME, nameless, Queue(), "me", store.op(), terms)
         assert again.grant.epoch > granted.grant.epoch
 
 
@@ -434,6 +435,18 @@ async def test_a_late_first_attempt_changes_nothing_after_its_repeat(redis_serve
             resp._socket.sendall(b"".join(kept))
             resp.receive()
         assert not (await store.load(HOME)).inbox
+
+
+async def test_a_caller_may_repeat_an_operation_by_its_id(redis_url):
+    nameless = Event(None, b"{}")
+    async with RedisStore(redis_url) as store:
+        for op in (store.op(), "an-id-of-my-own"):
+            first = await store.accept(HOME, nameless, Queue(), "me", op, TERMS)
+            again = await store.accept(HOME, nameless, Queue(), "me", op, TERMS)
+            assert again.status == first.status == "granted"
+            assert again.grant.claim == first.grant.claim
+            assert len((await store.load(HOME)).inbox) == 1
+            await store.settle(HOME, first.grant.claim, store.op(), TERMS)
 
 
 async def test_concurrent_operations_travel_together(redis_url):
