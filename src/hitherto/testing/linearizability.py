@@ -6,10 +6,10 @@ is unknown (its reply was lost) may have had its moment at any time after its in
 
 The search goes through the history in time and keeps every configuration that is still possible: a state of
 the object, and which of the open calls have had their moment. When a call returns, only configurations
-survive in which it has. Two things keep this small: configurations are remembered, and a call whose answer
-says that it changed nothing has its moment as soon as that answer fits, which takes nothing from the others.
-(A call that merely happens to change nothing now, like removing what is not there, must stay free to have it
-later.)
+survive in which it has. Three things keep this small. Configurations are remembered. Of two that differ only
+in which lost calls they used up, the thriftier is enough. And a call whose answer says that it changed nothing
+has its moment as soon as that answer fits, which takes nothing from the others. (A call that merely happens to
+change nothing now, like removing what is not there, must stay free to have it later.)
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class _Object(Generic[S]):
 
     def __init__(self, calls: Sequence[Call[S]], identity: Callable[[S], Hashable]) -> None:
         self._calls, self._identity = calls, identity
+        self.lost = frozenset([number for number, call in enumerate(calls) if call.answer is UNKNOWN])
         self._states: dict[Hashable, S] = {}
         self._after: dict[tuple[Hashable, int], Hashable | None] = {}
 
@@ -73,10 +74,6 @@ class _Object(Generic[S]):
     def is_idle(self, number: int) -> bool:
         """Whether a call changes nothing wherever its answer fits."""
         return self._calls[number].idle
-
-    def is_lost(self, number: int) -> bool:
-        """Whether nobody knows how a call ended."""
-        return self._calls[number].answer is UNKNOWN
 
     def after(self, place: Hashable, number: int) -> Hashable | None:
         """The state after a call that answers what was answered; ``None`` if it would answer otherwise."""
@@ -124,8 +121,11 @@ def _returned(
 ) -> tuple[set[Place], int]:
     """The configurations in which the call *number* has had its moment, and how many were looked at."""
     survivors: set[Place] = set()
-    seen, stack = set(possible), list(possible)
-    while stack and len(seen) < limit:
+    seen, stack = _Seen(thing.lost), []
+    for step in possible:
+        if seen.add(step):
+            stack.append(step)
+    while stack and seen.number < limit:
         place, done = stack.pop()
         if number in done:
             survivors.add((place, done - {number}))
@@ -136,10 +136,31 @@ def _returned(
             survivors.add((place, settled - {number}))
             continue
         for call, after in steps:
-            if after is None or call in settled or (after == place and thing.is_lost(call)):
+            if after is None or call in settled or (after == place and call in thing.lost):
                 continue
             step = (after, settled | {call})
-            if step not in seen:
-                seen.add(step)
+            if seen.add(step):
                 stack.append(step)
-    return survivors, len(seen)
+    return survivors, seen.number
+
+
+class _Seen:
+    """The configurations looked at. One that used up more of the lost calls than another, and is like it in
+    all else, can do nothing that the other cannot: it is not looked at.
+    """
+
+    def __init__(self, lost: frozenset[int]) -> None:
+        self._lost = lost
+        self._used: dict[Place, list[frozenset[int]]] = {}
+        self.number = 0
+
+    def add(self, step: Place) -> bool:
+        """Whether this one has to be looked at."""
+        place, done = step
+        used = done & self._lost
+        others = self._used.setdefault((place, done - used), [])
+        if any(other <= used for other in others):
+            return False
+        others.append(used)
+        self.number += 1
+        return True
