@@ -7,9 +7,9 @@ is unknown (its reply was lost) may have had its moment at any time after its in
 The search goes through the history in time and keeps every configuration that is still possible: a state of
 the object, and which of the open calls have had their moment. When a call returns, only configurations
 survive in which it has. Three things keep this small. Configurations are remembered. Of two that differ only
-in which lost calls they used up, the thriftier is enough. And a call whose answer says that it changed nothing
-has its moment as soon as that answer fits, which takes nothing from the others. (A call that merely happens to
-change nothing now, like removing what is not there, must stay free to have it later.)
+in which lost calls they used up, the thriftier is enough. And a call whose answer says that it changed
+nothing has its moment as soon as that answer fits, which takes nothing from the others. (A call that merely
+happens to change nothing now, like removing what is not there, must stay free to have it later.)
 """
 
 from __future__ import annotations
@@ -121,10 +121,8 @@ def _returned(
 ) -> tuple[set[Place], int]:
     """The configurations in which the call *number* has had its moment, and how many were looked at."""
     survivors: set[Place] = set()
-    seen, stack = _Seen(thing.lost), []
-    for step in possible:
-        if seen.add(step):
-            stack.append(step)
+    seen = _Seen(thing.lost)
+    stack = [step for step in possible if seen.add(step)]
     while stack and seen.number < limit:
         place, done = stack.pop()
         if number in done:
