@@ -414,7 +414,7 @@ async def left_behind(store: MemoryStore, telegram: FakeTelegram, text: str, num
 async def test_what_a_crash_left_behind_goes_through_all_of_them_at_the_start(telegram, way):
     store = MemoryStore()
     await left_behind(store, telegram, "late")
-    application, keeper, notes, go = noted_bot(telegram, store)
+    application, keeper, notes, go = noted_bot(telegram, store, sweep=600)
     go.set()
     async with way(telegram, application):
         await until(lambda: telegram.calls_of("sendMessage"))
@@ -595,17 +595,22 @@ async def test_handlers_that_do_not_block_belong_to_the_turn(telegram, fails, ca
     assert data == (None if fails else {"slow": True, "quick": True})
 
 
-async def test_tasks_of_the_application_do_not_belong_to_the_turn(telegram):
+@pytest.mark.parametrize("late", [True, False])
+async def test_tasks_of_the_application_do_not_belong_to_the_turn(telegram, late):
+    """Whether they fail after it or in the middle of it."""
     application, keeper = attached(telegram)
     go, errors = asyncio.Event(), []
 
     async def background() -> None:
-        await go.wait()
+        if late:
+            await go.wait()
         raise ZeroDivisionError
 
     async def handler(update: Update, context: Context) -> None:
-        context.application.create_task(background(), update)
         context.turn.start(Order)
+        task = context.application.create_task(background(), update)
+        if not late:
+            await asyncio.wait([task])
 
     async def noted(update: Update, context: Any) -> None:
         errors.append(type(context.error))
@@ -616,6 +621,7 @@ async def test_tasks_of_the_application_do_not_belong_to_the_turn(telegram):
         await application.start()
         await application.process_update(an_update(application.bot, 1))
         assert keeper.counts["committed"] == 1
+        assert (await keeper.store.get_state("bot", (1, 1))).flow == "order"
         go.set()
         await application.stop()
     assert errors == [ZeroDivisionError]
