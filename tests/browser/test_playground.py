@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -19,21 +21,25 @@ expect.set_options(timeout=30_000)  # only for hangs
 NAMES = map("Guest {}".format, itertools.count(100))
 
 
-@pytest.fixture(scope="module")
-def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One playground, where every test is about somebody else; the address that it printed."""
+@contextmanager
+def playground(folder: Path) -> Iterator[str]:
+    """Run the command in this folder; the address that it printed."""
     process = subprocess.Popen(
         [sys.executable, "-m", "hitherto", "demo", "--page", "--no-open"],
-        cwd=tmp_path_factory.mktemp("playground"),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     with process:
         assert process.stdout is not None
         yield next(line.strip() for line in process.stdout if "http" in line)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One playground, where every test is about somebody else; its address."""
+    with playground(tmp_path_factory.mktemp("playground")) as link:
+        yield link
 
 
 @pytest.fixture
@@ -242,6 +248,27 @@ def test_it_can_be_used_by_keyboard_alone(tab) -> None:
     page.keyboard.press("Space")
     is_at(page, "toppings")
     expect(page.locator("#data")).to_contain_text('"large"')
+
+
+def test_a_playground_that_is_started_again_goes_on(
+    tmp_path_factory: pytest.TempPathFactory, new_page: Callable[..., Page], watch
+) -> None:
+    watch.expect("net::ERR_")  # nobody answers for a while
+    folder = tmp_path_factory.mktemp("again")
+    with playground(folder) as link:
+        page = new_page()
+        page.goto(f"{link}&who=Ann")
+        expect(page.locator("#messages")).to_contain_text("Hello, Ann")
+        expect(page.locator("#send")).to_be_enabled()
+        say(page, "/order")
+        is_at(page, "size")
+    expect(page.locator("#worker")).to_contain_text("the page's server does not answer")
+    page.close()
+    with playground(folder) as link:
+        page = new_page()
+        page.goto(f"{link}&who=Ann")
+        expect(page.locator("#messages")).to_contain_text("Welcome back, Ann")
+        is_at(page, "size")
 
 
 def test_a_page_that_is_opened_again_shows_the_same(tab) -> None:

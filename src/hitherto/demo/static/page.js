@@ -68,8 +68,11 @@ function drawMessages(messages) {
   const list = at("messages");
   const down = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
   if (!messages.length && !list.children.length) {
-    list.append(make("div", { className: "welcome" }, make("strong", { textContent: `Hello, ${who}` }),
-      "Order a pizza, then break something: nothing you do here loses it."));
+    const back = view.version > 0;
+    list.append(make("div", { className: "welcome" },
+      make("strong", { textContent: back ? `Welcome back, ${who}` : `Hello, ${who}` }),
+      back ? "The chat is gone with the page, the conversation is where it was."
+        : "Order a pizza, then break something: nothing you do here loses it."));
   }
   if (messages.length) list.querySelector(".welcome")?.remove();
   const known = new Map([...list.querySelectorAll(".bubble")].map((one) => [one.dataset.n, one]));
