@@ -196,20 +196,17 @@ BEGIN
             record_version = CASE WHEN x.rewritten THEN x.record_version ELSE d.record_version END,
             size = CASE WHEN x.rewritten THEN x.size ELSE d.size END,
             expires_at = CASE WHEN x.rewritten THEN x.expires_at ELSE d.expires_at END,
-            names = CASE WHEN x.rewritten THEN coalesce((
-                SELECT array_agg(f.name ORDER BY f.n)
-                FROM unnest(field_places, field_names) WITH ORDINALITY AS f (place, name, n)
-                WHERE f.place = x.place
-            ), '{}') ELSE d.names END,
-            texts = CASE WHEN x.rewritten THEN coalesce((
-                SELECT array_agg(f.exact ORDER BY f.n)
-                FROM unnest(field_places, field_texts) WITH ORDINALITY AS f (place, exact, n)
-                WHERE f.place = x.place
-            ), '{}') ELSE d.texts END
+            names = CASE WHEN x.rewritten THEN coalesce(g.names, '{}') ELSE d.names END,
+            texts = CASE WHEN x.rewritten THEN coalesce(g.texts, '{}') ELSE d.texts END
         FROM unnest(which, versions, epochs, owners, deadlines, next_seqs, touches, rewrites, records, flows, states,
                 record_versions, sizes, expiries, seen_counts, seen_firsts)
             WITH ORDINALITY AS x (id, version, epoch, owner, deadline, next_seq, touched, rewritten, recorded, flow,
                 state, record_version, size, expires_at, seen_count, seen_oldest, place)
+            LEFT JOIN (
+                SELECT f.place, array_agg(f.name ORDER BY f.n) AS names, array_agg(f.exact ORDER BY f.n) AS texts
+                FROM unnest(field_places, field_names, field_texts) WITH ORDINALITY AS f (place, name, exact, n)
+                GROUP BY f.place
+            ) AS g ON g.place = x.place
         WHERE d.id = x.id;
     DELETE FROM "hitherto".document AS d USING unnest(which, removals) AS x (id, removal)
         WHERE d.id = x.id AND x.removal;
