@@ -50,7 +50,7 @@ def _refuse(info: Info, url: str, cluster: bool) -> None:
     version = tuple(int(part) for part in info.get("redis_version", "7.0").split(".")[:2])
     if version < OLDEST:
         raise StoreError(f"Redis {'.'.join(map(str, version))} is too old; 6.2 or newer is needed", url=url)
-    if not cluster and info.get("redis_mode") == "cluster":
+    if not cluster and "cluster" in (info.get("redis_mode"), info.get("server_mode")):  # Valkey's word
         raise StoreError("the server belongs to a cluster: use redis+cluster://", url=url)
     if info.get("role") == "slave" and info.get("slave_read_only", "1") == "1" and not cluster:
         raise StoreUnavailable(
