@@ -92,10 +92,12 @@ async def on_sqlite() -> AsyncIterator[tuple[list[Store], list[Fault]]]:
                 sys.executable, "-c", script, path, stdout=subprocess.PIPE
             )
             assert process.stdout is not None
-            await process.stdout.readline()
-            await asyncio.sleep(0.02)
-            process.kill()
-            await process.communicate()
+            try:
+                await process.stdout.readline()
+                await asyncio.sleep(0.02)
+            finally:
+                process.kill()
+                await process.communicate()
 
         async def hold() -> None:
             """Longer than the stores wait: what they want to write fails."""

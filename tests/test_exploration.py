@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from explore_protocol import Budget, Explorer, Setting
@@ -24,10 +26,9 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_no_interleaving_breaks_the_promise(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_interleaving_breaks_the_promise(name: str, say: Callable[[object], None]) -> None:
     report = Explorer(WORLDS[name]).run()
-    with capsys.disabled():
-        print(f"\n  {name}: {report}", end="")
+    say(report)
     assert report.states > 500
     assert report.at_rest > 10
 
@@ -35,10 +36,9 @@ def test_no_interleaving_breaks_the_promise(name: str, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     "setting", [Setting(), Setting(2, 3, Budget(1, 1, 1, 1)), Setting(2, 3, Budget(1, 1, 0, 0, 1, 1))]
 )
-def test_the_reduction_leaves_nothing_out(setting: Setting, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reduction_leaves_nothing_out(setting: Setting, say: Callable[[object], None]) -> None:
     """With workers that have names and epochs as they are, the search meets the states of the reduced one."""
     reduced, plain = Explorer(setting).run(), Explorer(setting, canonical=False).run()
-    with capsys.disabled():
-        print(f"\n  nothing reduced: {plain}", end="")
+    say(f"nothing reduced: {plain}")
     assert plain.states > reduced.states
     assert plain.reduced == reduced.states

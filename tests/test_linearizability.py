@@ -88,9 +88,9 @@ async def test_spoiled_histories_are_rejected_and_good_ones_are_not(exact):
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_every_store_under_faults(place):
+async def test_every_store_under_faults(place, say):
     findings = await recorded(place, 3000, seed=20_261_119, every=0.1)
-    print(findings)
+    say(findings)
     assert findings.examples == []
     assert findings.operations >= 3000
     assert findings.unknown

@@ -13,25 +13,25 @@ pytestmark = pytest.mark.timeout(300)
 SEED = 20_261_119
 
 
-def test_with_full_nothing_that_was_acknowledged_is_lost(tmp_path):
+def test_with_full_nothing_that_was_acknowledged_is_lost(tmp_path, say):
     found = losses(recorded(tmp_path / "full", "FULL", 12, SEED), tmp_path / "look", 200, SEED)
-    print(found)
+    say(found)
     assert found.states > 500
     assert found.lost == []
     assert found.corrupt == []
 
 
-def test_with_normal_something_is_lost_or_this_proves_nothing(tmp_path):
+def test_with_normal_something_is_lost_or_this_proves_nothing(tmp_path, say):
     found = losses(recorded(tmp_path / "normal", "NORMAL", 12, SEED), tmp_path / "look", 100, SEED)
-    print(found)
+    say(found)
     assert found.corrupt == []
     assert len(found.lost) > 10
 
 
 @pytest.mark.parametrize(("error", "lasting"), [("ENOSPC", 1_000_000), ("EIO", 1)], ids=["full disk", "once"])
-def test_any_call_may_fail(tmp_path, error, lasting):
+def test_any_call_may_fail(tmp_path, error, lasting, say):
     found = errors(tmp_path / "faults", error, lasting)
-    print(found)
+    say(found)
     assert found["calls"] > 50
     assert found["refused"] > 50
     assert found["wrong"] == []
