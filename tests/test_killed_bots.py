@@ -52,6 +52,7 @@ async def test_killed_in_the_middle(name, zygote: Zygote, tmp_path):
         telegram.mischief(duplicate=0.3, seed=7)
         people = [telegram.user(f"Person {number}") for number in range(5)]
         said: dict[int, list[int]] = {person.id: [] for person in people}
+        updates: list[int] = []
         number = inside = 0
         bot = zygote.fork(f"killed_bots:{name}", environment=environment, fd=fd)
         try:
@@ -60,7 +61,7 @@ async def test_killed_in_the_middle(name, zygote: Zygote, tmp_path):
             for _ in range(KILLS):
                 for person in chance.sample(people, 3):
                     number += 1
-                    person.says(str(number))
+                    updates.append(person.says(str(number))["update_id"])
                     said[person.id].append(number)
                 begun = len(telegram.calls_of("sendChatAction"))
                 await telegram.called("sendChatAction", begun + 1, PATIENCE)
@@ -70,6 +71,10 @@ async def test_killed_in_the_middle(name, zygote: Zygote, tmp_path):
                 bot = zygote.fork(f"killed_bots:{name}", environment=environment, fd=fd)
             await telegram.drained(PATIENCE)
             async with open_store(url) as store:
+                await settled(store, said)
+                for update in chance.sample(updates, len(updates) // 2):
+                    telegram.redeliver(update)
+                await telegram.drained(PATIENCE)
                 await settled(store, said)
                 found = {person: await store.get_data("killed", (person, person)) for person in said}
         finally:
