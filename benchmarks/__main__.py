@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from benchmarks import contended, limits, node_peer, report, scale
+from benchmarks import contended, limits, node_peer, ptb_persistence, report, scale
 from benchmarks.measure import Rates, Way, rate
 from benchmarks.ways import ways
 from hitherto.testing.proxy import Proxy
@@ -145,6 +145,10 @@ class Run:
                     found[way.name] = proxy.counts.round_trips / 100
         return found
 
+    async def persistence(self) -> dict[str, Any]:
+        """A changed user of python-telegram-bot."""
+        return await ptb_persistence.measure(self.many // 10, self.rounds)
+
     async def growths(self) -> dict[str, Any]:
         """A thousand conversations, and very many."""
         urls = {
@@ -212,6 +216,7 @@ async def measured(run: Run, only: set[str]) -> dict[str, Any]:
         "crowds": run.crowds,
         "scales": run.scales,
         "growths": run.growths,
+        "persistence": run.persistence,
     }
     found: dict[str, Any] = {"machine": machine(run)}
     for name, part in parts.items():
