@@ -163,7 +163,7 @@ function drawLog(log) {
     return;
   }
   list.replaceChildren(...log.slice().reverse().map((one) => make("li", { data: { kind: one.kind } },
-    make("time", { textContent: new Date(one.at * 1000).toTimeString().slice(0, 8) + String((one.at % 1).toFixed(1)).slice(1) }),
+    make("time", { textContent: `${new Date(one.at * 1000).toTimeString().slice(0, 8)}.${Math.floor((one.at % 1) * 10)}` }),
     make("span", {}, ...(one.text ? [make("b", { textContent: one.text }), " "] : []), one.says))));
 }
 
