@@ -14,8 +14,8 @@ help: ## show this list
 demo: up-run ## order pizza on a page, and break it (ARGS='--terminal'; --say /order in a script)
 	@$(PY) -m hitherto demo $(ARGS)
 
-test: up-test ## run the test suite (ARGS='tests/test_keys.py -k topic' for a part of it)
-	@$(PY) -m pytest $(ARGS)
+test: up-test ## run the test suite, on two cores (ARGS='tests/test_keys.py -k topic' for a part of it)
+	@$(PY) -m pytest $(or $(ARGS),-n 2 --dist loadfile)
 
 lint: up-dev ## ruff, mypy --strict and pyright; nothing is changed
 	@$(PY) -m ruff check .
