@@ -683,6 +683,12 @@ async def test_a_dialogue_goes_on_after_a_restart(telegram, tmp_path):
             assert (await alice.hears()).text == heard
 
 
+async def handled(dispatcher: Dispatcher) -> None:
+    """Wait for the handlers: aiogram closes its storage without, and one that comes later opens it again."""
+    if dispatcher._handle_update_tasks:
+        await asyncio.wait(dispatcher._handle_update_tasks)
+
+
 class Quiz(Scene, state="quiz"):
     @on.message.enter()
     async def enter(self, message: Message, state: FSMContext, step: int = 0) -> None:
@@ -721,6 +727,7 @@ async def test_scenes(telegram, url):
         assert (await alice.hears()).text == "bye"
         alice.says("to nobody")
         await telegram.drained()
+        await handled(dispatcher)
     assert len(alice.messages) == 5
 
 

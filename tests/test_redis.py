@@ -509,7 +509,7 @@ async def test_what_waits_for_a_silent_server_is_bounded(redis_server, redis_url
         assert all(isinstance(one, StoreUnavailable) for one in results)
         assert sum("operations wait for the store already" in str(one) for one in results) > 1000
         node = store._nodes.node(0)
-        assert node.gather.waiting == 0
+        await until(lambda: node.gather.waiting == 0)
         assert node.gather.under_way <= nodes.LANES
         redis_server.resume()
         await until(lambda: node.gather.under_way == 0)
