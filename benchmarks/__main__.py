@@ -1,7 +1,7 @@
 """``make bench``: hitherto beside its peers and the limits, in one run; results as JSON, a page and plots.
 
-``ARGS=--quick`` takes two minutes and writes nothing into docs/; the whole takes about twenty. Everything is
-on loopback, on servers that the run starts itself; what is not there (Node) is left out.
+``ARGS=--quick`` takes two minutes and writes nothing into docs/; the whole takes about a quarter of an hour.
+Everything is on loopback, on servers that the run starts itself; what is not there (Node) is left out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Run:
     def __init__(
         self, quick: bool, folder: Path, redis: RedisServer, spare: RedisServer, postgres: PostgresServer
     ) -> None:
-        self.seconds, self.rounds = (0.4, 3) if quick else (1.5, 7)
+        self.seconds, self.rounds = (0.4, 3) if quick else (1.2, 5)
         self.many = 20_000 if quick else 1_000_000
         self.folder, self.redis, self.spare, self.postgres = folder, redis, spare, postgres
         self.node = node_peer.installed(Path(tempfile.gettempdir()) / "hitherto-bench-node")

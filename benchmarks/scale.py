@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+
 from benchmarks.measure import interleaved, rate
 from benchmarks.ways import MESSAGE, kept
 from hitherto import Keeper, Turn, open_store
@@ -46,6 +48,15 @@ async def fill(url: str, count: int) -> None:
         await asyncio.gather(*[work() for _ in range(FILLERS)])
 
 
+async def settle_down(url: str) -> None:
+    """What a bulk load leaves behind is no part of a turn: let PostgreSQL tidy up before it is measured."""
+    if url.startswith("postgres"):
+        connection = await asyncpg.connect(url)
+        await connection.execute("VACUUM ANALYZE")
+        await connection.execute("CHECKPOINT")
+        await connection.close()
+
+
 async def growth(
     small: str, large: str, counts: tuple[int, int], seconds: float, rounds: int
 ) -> dict[str, Any]:
@@ -55,6 +66,8 @@ async def growth(
         began = time.perf_counter()
         await fill(url, count)
         filled.append(time.perf_counter() - began)
+    for url in (small, large):
+        await settle_down(url)
     opened = [statistics.median([await _opening(url) for _ in range(5)]) for url in (small, large)]
     async with kept(small) as few, kept(large) as many:
         found = await interleaved({"few": few, "many": many}, 100, seconds, rounds)

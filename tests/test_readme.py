@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from benchmarks import report
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 PROGRAM = re.search(r"<!-- program.*?-->\n```python\n(.*?)```", README, re.DOTALL)
@@ -39,6 +42,12 @@ def test_the_program_handles_each_update_once_and_remembers_it(tmp_path: Path) -
         "ann@example.org -> done {'name': 'Ann', 'email': 'ann@example.org'}",
     ]
     assert run(tmp_path) == []
+
+
+def test_the_figures_are_those_of_the_benchmark() -> None:
+    found = json.loads(report.RESULTS.read_text())
+    assert report.filled(README, found) == README
+    assert report.page(found) == (report.RESULTS.parent / "benchmarks.md").read_text()
 
 
 def test_links_into_the_repository_lead_somewhere() -> None:
