@@ -33,8 +33,8 @@ from hitherto.aiogram import HithertoIsolation, HithertoStorage
 from hitherto.errors import DataError, Fenced, StoreUnavailable
 from hitherto.stores.base import DEFAULT_TERMS, Store
 from hitherto.testing import ManualClock
+from hitherto.testing.proxy import Proxy
 from hitherto.testing.telegram import FakeTelegram
-from servers.proxy import Proxy
 
 KEY = StorageKey(bot_id=42, chat_id=-7, user_id=7)
 RUNS = int(os.environ.get("HITHERTO_RUNS", "20"))

@@ -18,9 +18,9 @@ from hitherto.errors import BadEvent, StoreError, StoreUnavailable
 from hitherto.overlap import Queue
 from hitherto.stores.postgres import PostgresStore, calls
 from hitherto.stores.postgres.columns import place_of
+from hitherto.testing.proxy import Proxy
 from keeping import note, update
 from servers.postgres import PostgresServer
-from servers.proxy import Proxy
 from test_postgres import turn
 
 TERMS = Terms()

@@ -16,10 +16,10 @@ from hitherto import Keeper
 from hitherto.addresses import Address
 from hitherto.errors import StoreError
 from hitherto.stores.postgres import PostgresStore
+from hitherto.testing.proxy import Proxy
 from keeping import Talk
 from servers.pooler import TransactionPooler
 from servers.postgres import PostgresServer
-from servers.proxy import Proxy
 
 CALL = re.compile(r'SELECT \* FROM "[a-z_0-9]+"\.(\w+)\(')
 

@@ -18,9 +18,9 @@ from hitherto.errors import DataError, SchemaError, StoreClosed, StoreError, Sto
 from hitherto.overlap import Queue, Reject
 from hitherto.records import Patch
 from hitherto.stores.redis import RedisStore, checks, layout, links, nodes, scripts, wire
+from hitherto.testing.proxy import Proxy
 from keeping import note, until, update
 from servers.cluster import key_slot
-from servers.proxy import Proxy
 from servers.redis import RedisServer
 from servers.resp import RespError
 

@@ -16,8 +16,8 @@ from hitherto.addresses import Address
 from hitherto.document import Terms
 from hitherto.records import Patch
 from hitherto.stores.redis import RedisStore
+from hitherto.testing.proxy import Proxy
 from keeping import Talk, note, update
-from servers.proxy import Proxy
 
 pytestmark = pytest.mark.filterwarnings("ignore::hitherto.errors.StoreWarning")
 LOST = int(os.environ.get("HITHERTO_LOST_REPLIES", "300"))

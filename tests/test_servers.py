@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from hitherto.testing.proxy import Proxy
 from hitherto.testing.wire import PostgresWire, RedisWire, Request
 from servers import postgres as postgres_module
 from servers import redis as redis_module
@@ -32,7 +33,6 @@ from servers.pgwire import Pg, PgError
 from servers.pooler import TransactionPooler
 from servers.postgres import GivenPostgres, PostgresFlavour, PostgresServer, postgres_flavours
 from servers.process import ServerError, ServerMissing, children, running, unprivileged, wait_until
-from servers.proxy import Proxy
 from servers.redis import GivenRedis, RedisServer, redis_flavours
 from servers.resp import Resp, RespError
 from servers.sentinel import RedisSentinel
